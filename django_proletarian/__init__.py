@@ -1,0 +1,56 @@
+"""Durable PostgreSQL job queue for Django, row-for-row compatible with Clojure's Proletarian."""
+
+from django_proletarian.api import (
+    JobHandler,
+    NewJob,
+    aenqueue,
+    aenqueue_many,
+    create_queue_worker,
+    enqueue,
+    enqueue_many,
+    job_handler,
+)
+from django_proletarian.errors import (
+    DuplicateJob,
+    EnqueueError,
+    InvalidHandler,
+    InvalidRetryStrategy,
+    JobInterrupted,
+    NoHandler,
+    PayloadDecodeError,
+    PayloadEncodeError,
+    ProletarianError,
+)
+from django_proletarian.interrupts import stop_requested, wait_or_stop
+from django_proletarian.job import Job
+from django_proletarian.names import PlainName
+from django_proletarian.retry import RetryStrategy
+from django_proletarian.worker import QueueWorker
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DuplicateJob",
+    "EnqueueError",
+    "InvalidHandler",
+    "InvalidRetryStrategy",
+    "Job",
+    "JobHandler",
+    "JobInterrupted",
+    "NewJob",
+    "NoHandler",
+    "PayloadDecodeError",
+    "PayloadEncodeError",
+    "PlainName",
+    "ProletarianError",
+    "QueueWorker",
+    "RetryStrategy",
+    "aenqueue",
+    "aenqueue_many",
+    "create_queue_worker",
+    "enqueue",
+    "enqueue_many",
+    "job_handler",
+    "stop_requested",
+    "wait_or_stop",
+]

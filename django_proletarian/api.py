@@ -1,0 +1,390 @@
+"""The public face: enqueue jobs, declare their handlers, make a worker.
+
+Everything that can be wrong with a job is found here, before any SQL, so that the caller's transaction survives it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from inspect import unwrap
+from typing import Any, Literal, overload
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.apps import apps
+from django.conf import settings as django_settings
+from django.db import connections, router, transaction
+from django.utils import timezone
+
+from django_proletarian import conf, names, store
+from django_proletarian.errors import DuplicateJob, EnqueueError, InvalidHandler
+from django_proletarian.handlers import FailedJobCallback, Handler, handler_of, register
+from django_proletarian.retry import LONGEST_DELAY, RetryStrategyFunction, RetryStrategyLike, as_strategy
+from django_proletarian.worker import QueueWorker
+
+OnConflict = Literal["error", "ignore"]
+ROWS_AT_ONCE = 1000
+
+
+# -- Enqueue ---------------------------------------------------------------------------------------------------------
+
+
+def enqueue(
+    job_type: str | Handler,
+    payload: object = None,
+    *,
+    queue: str | None = None,
+    process_at: datetime | None = None,
+    process_in: timedelta | None = None,
+    job_id: UUID | str | None = None,
+    on_conflict: OnConflict = "error",
+    using: str | None = None,
+) -> UUID:
+    """Put a job in the queue with one INSERT in the caller's transaction, and return its id.
+
+    `job_type` is a name or a decorated handler. `queue` None means the handler's own queue, else the QUEUE setting.
+    The job is due at once, at `process_at` (aware, or naive local time if USE_TZ is off) or `process_in` from now; a
+    time in the past means at once, and `process_at` counts if both are given. `job_id` None takes one from the
+    JOB_ID_STRATEGY setting. `using` None asks the routers for the database of `Job`.
+
+    Never begins or commits. Raises EnqueueError (PayloadEncodeError for the payload), before any SQL, for what no row
+    can hold, and DuplicateJob if the id is in the queue already, unless `on_conflict` is "ignore"; none of these harms
+    the caller's transaction.
+
+    Source: proletarian/job.clj, enqueue!.
+    """
+    _check_conflict_rule(on_conflict)
+    job = _new_job(NewJob(job_type, payload, queue, process_at, process_in, job_id))
+    with connections[_database(using)].cursor() as cursor:
+        inserted = store.insert_job(cursor, conf.settings().tables, job, conf.now())
+    if not inserted and on_conflict == "error":
+        raise _duplicate(job.job_id)
+    return job.job_id
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job for `enqueue_many`; the fields are the arguments of `enqueue`."""
+
+    job_type: str | Handler
+    payload: object = None
+    queue: str | None = None
+    process_at: datetime | None = None
+    process_in: timedelta | None = None
+    job_id: UUID | str | None = None
+
+
+def enqueue_many(
+    jobs: Iterable[NewJob | tuple[str | Handler, object]],
+    *,
+    on_conflict: OnConflict = "error",
+    using: str | None = None,
+) -> list[UUID]:
+    """Put many jobs in the queue, all or none, in one round trip for each thousand; return their ids in order.
+
+    Each is a `NewJob`, or just `(job_type, payload)`. All are checked before the first is sent. Outside a transaction
+    they get one of their own. Raises what `enqueue` raises.
+    """
+    _check_conflict_rule(on_conflict)
+    given = [job if isinstance(job, NewJob) else NewJob(*job) for job in jobs]
+    new_jobs = [_new_job(job) for job in given]
+    ids = [job.job_id for job in new_jobs]
+    own_ids = any(job.job_id is not None for job in given)
+    if own_ids and on_conflict == "error" and len(set(ids)) < len(ids):
+        raise _duplicate(Counter(ids).most_common(1)[0][0])
+    database = _database(using)
+    tables, now = conf.settings().tables, conf.now()
+    # Only an id of the caller's can be taken already; then a savepoint undoes the jobs before it, and nothing else.
+    block = transaction.atomic(using=database, savepoint=own_ids) if own_ids or len(ids) > ROWS_AT_ONCE else nullcontext()
+    with block, connections[database].cursor() as cursor:
+        for start in range(0, len(new_jobs), ROWS_AT_ONCE):
+            chunk = new_jobs[start : start + ROWS_AT_ONCE]
+            inserted = store.insert_jobs(cursor, tables, chunk, now)
+            if on_conflict == "error" and len(inserted) < len(chunk):
+                raise _duplicate(next(job.job_id for job in chunk if job.job_id not in inserted))
+    return ids
+
+
+async def aenqueue(
+    job_type: str | Handler,
+    payload: object = None,
+    *,
+    queue: str | None = None,
+    process_at: datetime | None = None,
+    process_in: timedelta | None = None,
+    job_id: UUID | str | None = None,
+    on_conflict: OnConflict = "error",
+    using: str | None = None,
+) -> UUID:
+    """`enqueue` for coroutines: in Django's thread for this request, and so in the transaction that is open there."""
+    return await sync_to_async(enqueue)(
+        job_type,
+        payload,
+        queue=queue,
+        process_at=process_at,
+        process_in=process_in,
+        job_id=job_id,
+        on_conflict=on_conflict,
+        using=using,
+    )
+
+
+async def aenqueue_many(
+    jobs: Iterable[NewJob | tuple[str | Handler, object]],
+    *,
+    on_conflict: OnConflict = "error",
+    using: str | None = None,
+) -> list[UUID]:
+    """`enqueue_many` for coroutines."""
+    return await sync_to_async(enqueue_many)(jobs, on_conflict=on_conflict, using=using)
+
+
+def _check_conflict_rule(on_conflict: str) -> None:
+    if on_conflict not in ("error", "ignore"):
+        raise EnqueueError(f'on_conflict must be "error" or "ignore", not {on_conflict!r}.')
+
+
+def _new_job(given: NewJob) -> store.NewJob:
+    if isinstance(given.job_type, Handler):
+        job_type, handler = given.job_type.job_type, given.job_type
+    else:
+        job_type = _name("job_type", given.job_type)
+        handler = handler_of(job_type)
+    queue = given.queue
+    if queue is None:
+        queue = handler.queue if handler is not None else None
+    queue = conf.settings().queue if queue is None else _name("queue", queue)
+    return store.NewJob(
+        job_id=_job_id(given.job_id),
+        queue=names.to_stored(queue),
+        job_type=names.to_stored(job_type),
+        payload=_encoded(given.payload),
+        process_at=_process_at(given.process_at),
+        process_in=_process_in(given.process_in),
+    )
+
+
+def _encoded(payload: object) -> str:
+    serializer = conf.serializer()
+    text = serializer.encode(payload)
+    if not isinstance(text, str):
+        raise EnqueueError(f"{type(serializer).__name__}.encode returned a {type(text).__name__}; it must return a str.")
+    return _storable("payload, as encoded,", text)
+
+
+def _name(what: str, name: object) -> str:
+    if not isinstance(name, str):
+        raise EnqueueError(f"{what} must be a str, not {name!r}.")
+    if name in ("", ":") and not isinstance(name, names.PlainName):
+        raise EnqueueError(f'{what} is empty. Give it a name such as "shop/mail".')
+    return _storable(f"{what} {name!r}", name)
+
+
+def _storable(what: str, text: str) -> str:
+    if "\x00" in text:
+        raise EnqueueError(f"{what} has a NUL character, which PostgreSQL can't store in a text. Take it out.")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise EnqueueError(
+            f"{what} has half of a surrogate pair at character {error.start}, which is no text. Decode it properly."
+        ) from error
+    return text
+
+
+def _job_id(job_id: UUID | str | None) -> UUID:
+    if job_id is None:
+        job_id = conf.resolved("JOB_ID_STRATEGY")()
+    if isinstance(job_id, UUID):
+        return job_id
+    try:
+        return UUID(job_id)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise EnqueueError(f"job_id {job_id!r} is no UUID. Give a uuid.UUID, or None for a new one.") from error
+
+
+def _process_at(process_at: datetime | None) -> datetime | None:
+    if process_at is None:
+        return None
+    if not isinstance(process_at, datetime):
+        raise EnqueueError(f"process_at must be a datetime, not {process_at!r}. For a delay give process_in.")
+    if timezone.is_naive(process_at):
+        if django_settings.USE_TZ:
+            raise EnqueueError(
+                f"process_at {process_at.isoformat()} has no time zone. "
+                "Give an aware datetime, for example django.utils.timezone.now() + timedelta(hours=1)."
+            )
+        process_at = timezone.make_aware(process_at, timezone.get_default_timezone())
+    try:
+        return process_at.astimezone(UTC)
+    except (OverflowError, ValueError) as error:
+        raise EnqueueError(f"process_at {process_at!r} is, in UTC, outside the years 1 to 9999.") from error
+
+
+def _process_in(process_in: timedelta | None) -> timedelta | None:
+    if process_in is None:
+        return None
+    if not isinstance(process_in, timedelta):
+        raise EnqueueError(f"process_in must be a timedelta, not {process_in!r}. For seconds: timedelta(seconds=5).")
+    if process_in > LONGEST_DELAY:
+        raise EnqueueError(f"process_in {process_in} is longer than {LONGEST_DELAY.days} days.")
+    return max(process_in, timedelta(0))
+
+
+def _database(using: str | None) -> str:
+    # By name, since models are a layer above.
+    alias = using if using is not None else router.db_for_write(apps.get_model("django_proletarian", "Job"))
+    vendor = connections[alias].vendor
+    if vendor != "postgresql":
+        raise EnqueueError(
+            f'Database "{alias}" is {vendor}, and jobs live in PostgreSQL only. Give using="…", the alias of a '
+            "PostgreSQL database, or route django_proletarian there with a DATABASE_ROUTERS entry."
+        )
+    return alias
+
+
+def _duplicate(job_id: UUID) -> DuplicateJob:
+    return DuplicateJob(
+        f'A job with id {job_id} is in the queue already. Give another job_id, or on_conflict="ignore" to leave it.'
+    )
+
+
+# -- Handlers --------------------------------------------------------------------------------------------------------
+
+
+class JobHandler(Handler):
+    """What `@job_handler` makes of a function: it can still be called, and it can enqueue jobs for itself."""
+
+    def __post_init__(self) -> None:
+        # As functools.update_wrapper does, which a frozen dataclass keeps out.
+        named = {name: getattr(self.function, name) for name in functools.WRAPPER_ASSIGNMENTS if hasattr(self.function, name)}
+        vars(self).update(named, __wrapped__=self.function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def enqueue(self, payload: object = None, **options: Any) -> UUID:
+        """`enqueue` with this handler's job type and queue; the options are the same."""
+        return enqueue(self, payload, **options)
+
+    async def aenqueue(self, payload: object = None, **options: Any) -> UUID:
+        """`enqueue` for coroutines."""
+        return await aenqueue(self, payload, **options)
+
+
+@overload
+def job_handler(function: Callable[..., Any], /) -> JobHandler: ...
+
+
+@overload
+def job_handler(
+    job_type: str | None = None,
+    /,
+    *,
+    queue: str | None = None,
+    retry_strategy: RetryStrategyLike | RetryStrategyFunction = None,
+    failed_job: FailedJobCallback | None = None,
+    atomic: bool = False,
+    advanced: bool = False,
+) -> Callable[[Callable[..., Any]], JobHandler]: ...
+
+
+def job_handler(
+    function_or_type: Callable[..., Any] | str | None = None,
+    /,
+    *,
+    queue: str | None = None,
+    retry_strategy: RetryStrategyLike | RetryStrategyFunction = None,
+    failed_job: FailedJobCallback | None = None,
+    atomic: bool = False,
+    advanced: bool = False,
+) -> JobHandler | Callable[[Callable[..., Any]], JobHandler]:
+    """Make a function the handler of a job type: its own name by default, `shop.jobs/send_receipt`.
+
+    The function gets the payload, or with `advanced` the whole `Job`; it may be `async`. `queue`, `retry_strategy` and
+    `failed_job` None leave it to the settings. `atomic` runs it inside the transaction that archives its job, so that
+    what it writes to that database stays if the job is archived as a success, and only then.
+
+    Raises InvalidHandler for what can't be a handler, and for a job type that another function has.
+    """
+
+    def decorate(function: Callable[..., Any]) -> JobHandler:
+        handler = JobHandler(
+            job_type=_job_type(job_type, function),
+            function=function,
+            takes="job" if advanced else "payload",
+            queue=None if queue is None else _name("queue", queue),
+            retry_strategy=retry_strategy if callable(retry_strategy) else as_strategy(retry_strategy),
+            failed_job=failed_job,
+            atomic=atomic,
+        )
+        register(handler)
+        return handler
+
+    if callable(function_or_type):
+        job_type = None
+        return decorate(function_or_type)
+    job_type = function_or_type
+    return decorate
+
+
+def _job_type(job_type: str | None, function: Callable[..., Any]) -> str:
+    if isinstance(function, Handler) or not callable(function):
+        raise InvalidHandler(f"@job_handler goes on a function, not on {function!r}.")
+    if job_type is not None:
+        return _name("job_type", job_type)
+    name = getattr(unwrap(function), "__qualname__", "<unnamed>")
+    if "<" in name:
+        raise InvalidHandler(f'{name} of {function.__module__} has no name of its own. Give one: @job_handler("shop/mail").')
+    return f"{function.__module__}/{name}"
+
+
+# -- Workers ---------------------------------------------------------------------------------------------------------
+
+
+def create_queue_worker(
+    queues: str | Iterable[str] | None = None,
+    *,
+    database: str | None = None,
+    threads: int | None = None,
+    polling_interval: float | timedelta | None = None,
+    shutdown_timeout: float | timedelta | None = None,
+    retry_strategy: RetryStrategyLike | RetryStrategyFunction = None,
+    failed_job: FailedJobCallback | None = None,
+    on_polling_error: Callable[[BaseException], object] | None = None,
+    on_shutdown: Callable[[], object] | None = None,
+    clock: Callable[[], datetime] | None = None,
+    worker_id: str | None = None,
+    drain: bool = False,
+    max_jobs: int | None = None,
+) -> QueueWorker:
+    """A queue worker for programs that run one themselves; `proletarian_worker` is the command that does.
+
+    What is None comes from the settings (`database`: from the routers). Bare numbers are seconds. Several queues are
+    drained in the order given. `drain` ends the worker when nothing is due, `max_jobs` after so many jobs. Nothing
+    runs before `start()`. Raises ValueError for options that can't be.
+
+    Source: proletarian/worker.clj, create-queue-worker.
+    """
+    alias = _database(database)
+    options = conf.worker_options(
+        database=alias,
+        queues=[queues] if isinstance(queues, str) else queues,
+        threads=threads,
+        polling_interval=polling_interval,
+        shutdown_timeout=shutdown_timeout,
+        retry_strategy=retry_strategy,
+        failed_job=failed_job,
+        on_polling_error=on_polling_error,
+        on_shutdown=on_shutdown,
+        clock=clock,
+        worker_id=worker_id,
+        drain=drain,
+        max_jobs=max_jobs,
+    )
+    return QueueWorker(options)

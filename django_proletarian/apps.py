@@ -1,0 +1,42 @@
+"""The app: imports every installed app's `jobs.py`, registers checks, and makes the tables where no migration does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.apps import AppConfig
+from django.core import checks as django_checks
+from django.db import connections, router
+from django.db.migrations.loader import MigrationLoader
+from django.db.models.signals import pre_migrate
+from django.utils.module_loading import autodiscover_modules
+from django.utils.translation import gettext_lazy as _
+
+from django_proletarian import conf, schema
+
+
+class ProletarianConfig(AppConfig):
+    name = "django_proletarian"
+    verbose_name = _("Proletarian jobs")
+
+    def ready(self) -> None:
+        # Checks know the models, and models can't be imported before all apps are.
+        from django_proletarian.checks import check_database, check_settings  # noqa: PLC0415
+
+        django_checks.register(check_settings)
+        django_checks.register(check_database)
+        pre_migrate.connect(create_tables_without_migrations, sender=self)
+        autodiscover_modules("jobs")
+
+
+def create_tables_without_migrations(sender: AppConfig, using: str, **kwargs: Any) -> None:
+    """Make the tables where MIGRATION_MODULES or `--nomigrations` has switched our migrations off."""
+    module, _explicit = MigrationLoader.migrations_module(sender.label)
+    connection = connections[using]
+    if module is not None or connection.vendor != "postgresql" or not router.allow_migrate(using, sender.label):
+        return
+    tables = conf.tables()
+    with connection.cursor() as cursor:
+        cursor.execute(schema.create_schemas(tables))
+        cursor.execute(schema.create_job(tables))
+        cursor.execute(schema.create_archived_job(tables))

@@ -1,0 +1,85 @@
+"""Which function handles which job type, in this process.
+
+`@job_handler` registers here when an app's `jobs.py` is imported; `enqueue` looks up a type's own queue, the worker its
+function.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import iscoroutinefunction
+from typing import Any, Literal
+
+from asgiref.sync import async_to_sync
+
+from django_proletarian import names
+from django_proletarian.errors import InvalidHandler
+from django_proletarian.job import Job
+from django_proletarian.retry import RetryStrategyFunction, RetryStrategyLike
+
+FailedJobCallback = Callable[[Job, BaseException], object]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Handler:
+    """A function that handles jobs of one type, and how it wants them run."""
+
+    job_type: str
+    function: Callable[..., Any]
+    takes: Literal["payload", "job", "job_type and payload"] = "payload"
+    queue: str | None = None  # None for the QUEUE setting
+    retry_strategy: RetryStrategyLike | RetryStrategyFunction = None  # None for the RETRY_STRATEGY setting
+    failed_job: FailedJobCallback | None = None  # None for the FAILED_JOB setting
+    atomic: bool = False
+
+    def run(self, job: Job) -> None:
+        """Call the function with what it takes, and wait for it if it is a coroutine function; the result is dropped."""
+        match self.takes:
+            case "payload":
+                self._call(job.payload)
+            case "job":
+                self._call(job)
+            case "job_type and payload":
+                self._call(job.job_type, job.payload)
+
+    @functools.cached_property
+    def _call(self) -> Callable[..., Any]:
+        # Under async_to_sync the ORM's async methods come back to this thread, and so to its connections.
+        return async_to_sync(self.function) if iscoroutinefunction(self.function) else self.function
+
+    @property
+    def path(self) -> str:
+        """The dotted path of the function."""
+        return f"{self.function.__module__}.{self.function.__qualname__}"
+
+
+# By stored name, so that a plain string never passes for the keyword of the same text. Written when modules are
+# imported, read by every thread.
+_registered: dict[str, Handler] = {}
+
+
+def register(handler: Handler) -> None:
+    """Make `handler` the one of its job type. Raises InvalidHandler if another function has the type.
+
+    The same function registered again, as on a module's reload, takes its own place.
+    """
+    stored = names.to_stored(handler.job_type)
+    other = _registered.get(stored)
+    if other is not None and other.path != handler.path:
+        raise InvalidHandler(
+            f'Job type "{handler.job_type}" is handled by {other.path} already. '
+            f'Give {handler.path} another name: @job_handler("another/name").'
+        )
+    _registered[stored] = handler
+
+
+def handler_of(job_type: str) -> Handler | None:
+    """The handler registered for `job_type`; None if no module imported so far has one."""
+    return _registered.get(names.to_stored(job_type))
+
+
+def registered() -> list[Handler]:
+    """All handlers of this process, by job type."""
+    return sorted(_registered.values(), key=lambda handler: handler.job_type)

@@ -1,0 +1,75 @@
+"""Which errors of the database pass, which stay, and how a worker waits for one that passes.
+
+Asked by the worker's threads when claiming or recording failed.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+
+import psycopg
+from django.core.exceptions import ImproperlyConfigured
+from django.db import InterfaceError, OperationalError
+from django.utils.connection import ConnectionDoesNotExist
+
+LONGEST_PAUSE = 30.0  # seconds
+
+# Undefined table or column, missing right, missing schema, missing database: waiting mends none of them.
+PERMANENT_CLASSES = ("42", "3F", "3D")
+READ_ONLY = "25006"  # a standby that is about to be promoted, or a primary that was demoted
+
+
+def is_permanent(error: BaseException) -> bool:
+    """Whether only a person can mend it: a missing table, a missing right, a wrong setting."""
+    if isinstance(error, ImproperlyConfigured | ConnectionDoesNotExist):
+        return True
+    return (_sqlstate(error) or "").startswith(PERMANENT_CLASSES)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether it passes by itself: lost connections, restarts, failovers, serialization failures, deadlocks."""
+    kinds = (OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError)
+    return not is_permanent(error) and (isinstance(error, kinds) or _sqlstate(error) == READ_ONLY)
+
+
+def _sqlstate(error: BaseException) -> str | None:
+    # Django wraps psycopg's error and keeps it as the cause.
+    for candidate in (error, error.__cause__):
+        if isinstance(candidate, psycopg.Error):
+            return candidate.sqlstate
+    return None
+
+
+def pauses() -> Iterator[float]:
+    """Seconds to wait before each further try: doubling from a tenth to half a minute, each shortened by chance.
+
+    Chance keeps many threads and hosts from coming back to a restarted server in step.
+    """
+    longest = 0.1
+    while True:
+        yield longest * random.uniform(0.5, 1)  # noqa: S311 # no secret
+        longest = min(longest * 2, LONGEST_PAUSE)
+
+
+class Outage:
+    """Whether the database is away, as the threads of one worker found it, so that one of them says so and not all."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._away = False
+
+    def began(self) -> bool:
+        """Note that the database is away; True for the first to notice."""
+        return self._turn(away=True)
+
+    def ended(self) -> bool:
+        """Note that the database answers; True for the first to notice after an outage."""
+        # Read without the lock: most calls come from a healthy worker, after every poll.
+        return self._away and self._turn(away=False)
+
+    def _turn(self, *, away: bool) -> bool:
+        with self._lock:
+            turned, self._away = self._away != away, away
+        return turned

@@ -1,0 +1,142 @@
+"""The DDL of Proletarian's tables, for migration 0001 and for test runs without migrations.
+
+Released text: never edit it, a change is a new migration. The definitions are the original's. What surrounds them lets
+tables that a Clojure installation made be adopted as they are, by a role that may not create anything.
+
+Source: proletarian, database/postgresql/tables.sql.
+"""
+
+from __future__ import annotations
+
+from django_proletarian.store import Tables, quoted
+
+CREATE_SCHEMA = """
+DO $$
+BEGIN
+    -- CREATE SCHEMA IF NOT EXISTS wants the right to create even where there is nothing to do.
+    IF to_regnamespace('{schema}') IS NULL THEN
+        CREATE SCHEMA {schema};
+    END IF;
+END
+$$;
+"""
+
+DROP_SCHEMA = """
+DO $$
+BEGIN
+    DROP SCHEMA IF EXISTS {schema};
+EXCEPTION
+    -- Something else lives there, or it is another role's.
+    WHEN dependent_objects_still_exist OR insufficient_privilege THEN NULL;
+END
+$$;
+"""
+
+CREATE_JOB = """
+DO $$
+BEGIN
+    IF to_regclass('{job}') IS NULL THEN
+        CREATE TABLE {job} (
+            job_id      UUID PRIMARY KEY,     -- generated and returned by enqueue
+            queue       TEXT        NOT NULL, -- queue name
+            job_type    TEXT        NOT NULL, -- job type
+            payload     TEXT        NOT NULL, -- Transit-encoded job data
+            attempts    INTEGER     NOT NULL, -- starts at 0; increments when the job is processed
+            enqueued_at TIMESTAMPTZ NOT NULL, -- never changes
+            process_at  TIMESTAMPTZ NOT NULL  -- when the job should run; updated at every retry
+        );
+    END IF;
+    -- An index that is already right is left alone: building one locks the table for as long as it takes.
+    IF NOT EXISTS (
+        SELECT FROM pg_index
+         WHERE indrelid = '{job}'::regclass AND indisvalid AND indpred IS NULL AND indnkeyatts = 2
+           AND pg_get_indexdef(indexrelid) LIKE '% USING btree (queue, process_at)%'
+    ) THEN
+        DROP INDEX IF EXISTS {index};
+        CREATE INDEX {index_name} ON {job} (queue, process_at);
+    END IF;
+END
+$$;
+"""
+
+CREATE_ARCHIVED_JOB = """
+DO $$
+BEGIN
+    IF to_regclass('{archived_job}') IS NULL THEN
+        CREATE TABLE {archived_job} (
+            job_id      UUID PRIMARY KEY,     -- copied from job, as are the next six
+            queue       TEXT        NOT NULL,
+            job_type    TEXT        NOT NULL,
+            payload     TEXT        NOT NULL,
+            attempts    INTEGER     NOT NULL,
+            enqueued_at TIMESTAMPTZ NOT NULL,
+            process_at  TIMESTAMPTZ NOT NULL, -- of the last run only
+            status      TEXT        NOT NULL, -- success / failure
+            finished_at TIMESTAMPTZ NOT NULL
+        );
+    END IF;
+END
+$$;
+"""
+
+# Proletarian before 1.0.109 made TIMESTAMP columns, in UTC. Compared with a clock they would follow the session's
+# time zone, so such tables are not adopted, and nothing has been changed when this says so.
+REFUSE_OLD_TIMESTAMPS = """
+DO $$
+DECLARE
+    alterations TEXT;
+BEGIN
+    SELECT string_agg(format('ALTER COLUMN %I TYPE TIMESTAMPTZ USING %I AT TIME ZONE ''UTC''', attname, attname), ', ')
+      INTO alterations
+      FROM pg_attribute
+     WHERE attrelid = to_regclass('{table}') AND atttypid = 'timestamp'::regtype AND NOT attisdropped;
+    IF alterations IS NOT NULL THEN
+        RAISE EXCEPTION 'Table {table} was made by an old Proletarian: its dates have no time zone.'
+              USING HINT = 'Stop its workers, run: ALTER TABLE {table} ' || alterations || '; then migrate again.';
+    END IF;
+END
+$$;
+"""
+
+DROP_TABLE = "DROP TABLE IF EXISTS {table};"
+
+
+def create_schemas(tables: Tables) -> str:
+    """Create the tables' schemas where they are missing."""
+    return _for_each_schema(CREATE_SCHEMA, tables)
+
+
+def drop_schemas(tables: Tables) -> str:
+    """Drop the tables' schemas, unless something else lives there."""
+    return _for_each_schema(DROP_SCHEMA, tables)
+
+
+def create_job(tables: Tables) -> str:
+    """Create or adopt the job table and its index."""
+    *schema, table = tables.job.split(".")
+    # 63 bytes is the longest name that PostgreSQL keeps.
+    index = f"{table[: 63 - len('_queue_process_at')]}_queue_process_at"
+    job = quoted(tables.job)
+    create = CREATE_JOB.format(job=job, index=quoted(".".join([*schema, index])), index_name=quoted(index))
+    return REFUSE_OLD_TIMESTAMPS.format(table=job) + create
+
+
+def create_archived_job(tables: Tables) -> str:
+    """Create or adopt the archive."""
+    archived_job = quoted(tables.archived_job)
+    return REFUSE_OLD_TIMESTAMPS.format(table=archived_job) + CREATE_ARCHIVED_JOB.format(archived_job=archived_job)
+
+
+def drop_job(tables: Tables) -> str:
+    """Drop the job table."""
+    return DROP_TABLE.format(table=quoted(tables.job))
+
+
+def drop_archived_job(tables: Tables) -> str:
+    """Drop the archive."""
+    return DROP_TABLE.format(table=quoted(tables.archived_job))
+
+
+def _for_each_schema(statement: str, tables: Tables) -> str:
+    schemas = {table.split(".")[0] for table in (tables.job, tables.archived_job) if "." in table} - {"public"}
+    return "".join(statement.format(schema=quoted(schema)) for schema in sorted(schemas)) or "SELECT 1;"

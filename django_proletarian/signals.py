@@ -1,0 +1,31 @@
+"""Django signals for what happens in a worker, one for each log event, with the same data.
+
+Sent from worker threads by `log.EventLog`, which is the sender, with `event` (its name), `exception` (None where there is
+none) and the event's data as keyword arguments. A receiver that raises is logged by Django and changes nothing else.
+"""
+
+from __future__ import annotations
+
+from django.dispatch import Signal
+
+polling_for_jobs = Signal()
+handling_job = Signal()
+job_finished = Signal()
+job_interrupted = Signal()
+handle_job_exception = Signal()
+handle_job_exception_with_interrupt = Signal()
+retrying = Signal()
+not_retrying = Signal()
+on_commit_exception = Signal()
+retry_strategy_error = Signal()
+failed_job_callback_error = Signal()
+archived_job_replaced = Signal()
+sql_transient_exception = Signal()
+database_is_back = Signal()
+job_worker_error = Signal()
+worker_interrupted = Signal()
+queue_worker_shutdown_error = Signal()
+shutting_down = Signal()
+completed_shutdown = Signal()
+already_shut_down = Signal()
+interrupted_while_shutting_down = Signal()

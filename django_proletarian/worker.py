@@ -1,0 +1,444 @@
+"""Claim, run and settle one job; run many on threads.
+
+Called by the proletarian_worker command, by `create_queue_worker` for programs that have no command, and by tests.
+
+Source: proletarian/worker.clj.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import connections
+
+from django_proletarian import log as events
+from django_proletarian.connection import ClaimConnection, handlers_connections
+from django_proletarian.errors import JobInterrupted, NoHandler, PayloadDecodeError
+from django_proletarian.handlers import FailedJobCallback, Handler
+from django_proletarian.interrupts import current_stop
+from django_proletarian.job import Job
+from django_proletarian.log import EventLog
+from django_proletarian.outage import Outage, is_permanent, is_transient, pauses
+from django_proletarian.polling import JobBudget, PollingTurn
+from django_proletarian.retry import (
+    GaveUp,
+    LeftInQueue,
+    RetryAfter,
+    RetryStrategyFunction,
+    RetryStrategyLike,
+    Succeeded,
+    Verdict,
+    decide,
+)
+from django_proletarian.serializers import Serializer
+from django_proletarian.store import (
+    ClaimedJob,
+    Tables,
+    archive_job,
+    claim_next_job,
+    replace_archived_job,
+    retry_job,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """All that a queue worker needs to know. `create_queue_worker` fills it from the settings."""
+
+    worker_id: str
+    queues: tuple[str, ...]  # drained in this order
+    database: str  # alias
+    tables: Tables
+    serializer: Serializer
+    find_handler: Callable[[str], Handler | None]
+    threads: int = 1
+    polling_interval: float = 0.1  # seconds
+    shutdown_timeout: float = 10.0  # seconds
+    retry_strategy: RetryStrategyLike | RetryStrategyFunction = None
+    failed_job: FailedJobCallback | None = None
+    on_polling_error: Callable[[BaseException], object] | None = None  # truthy result: stop the whole worker
+    on_shutdown: Callable[[], object] | None = None
+    clock: Callable[[], datetime] | None = None  # None for the database's
+    drain: bool = False  # end when nothing is due, instead of polling on
+    max_jobs: int | None = None  # end after so many; None for no end
+
+    def now(self) -> datetime | None:
+        """What replaces the database's clock; None for that clock itself."""
+        return self.clock() if self.clock is not None else None
+
+
+# -- One job ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One run of one claimed job, and what it runs with."""
+
+    options: WorkerOptions
+    claim: ClaimConnection
+    stop: threading.Event
+    log: EventLog
+    job: Job
+    unreadable: BaseException | None  # why the payload could not be decoded
+    handler: Handler | None
+    on_commit: list[Callable[[], object]]  # what an atomic handler asked for; filled when it ends
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The handler came back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The attempt failed with `error`."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The attempt ended because of a stop; `error` is what the handler raised."""
+
+    error: BaseException
+
+
+Outcome = Returned | Raised | Interrupted
+
+
+def process_next_job(
+    options: WorkerOptions,
+    claim: ClaimConnection,
+    queue: str,
+    *,
+    stop: threading.Event | None = None,
+    log: EventLog | None = None,
+    on_claimed: Callable[[], object] | None = None,
+) -> bool | None:
+    """Claim the oldest due job of `queue`, run it, record what became of it, commit: one transaction.
+
+    Returns True after a job, False after an interrupted one or when a stop was asked meanwhile, None if nothing is due.
+    `stop` is the event that asks; `on_claimed` is called once a job is locked, before it runs. If the database fails,
+    or the handler raises what is no Exception, the transaction rolls back, the row waits for the next worker as it
+    was, and the error comes through.
+
+    Source: proletarian/worker.clj, process-next-job!.
+    """
+    stop = stop or threading.Event()
+    log = log or EventLog(queue_worker_id=options.worker_id)
+    try:
+        row = claim_next_job(claim, options.tables, queue, options.now())
+        if row is None:
+            return None
+        if on_claimed is not None:
+            on_claimed()
+        attempt = begin_attempt(options, claim, row, stop, log)
+        outcome = run_handler(attempt)
+        verdict = decide_on(attempt, outcome)
+        record(attempt, verdict)
+        claim.commit()
+    except BaseException:
+        claim.close()
+        raise
+    run_on_commit(attempt)
+    return not isinstance(verdict, LeftInQueue) and not stop.is_set()
+
+
+def begin_attempt(
+    options: WorkerOptions, claim: ClaimConnection, row: ClaimedJob, stop: threading.Event, log: EventLog
+) -> Attempt:
+    """The claimed row as a job, this attempt counted, its payload decoded if that can be done."""
+    payload: object = None
+    unreadable: BaseException | None = None
+    try:
+        payload = options.serializer.decode(row.payload)
+    except Exception as error:  # noqa: BLE001 # a serializer may be the user's, and a bad row must not stop the queue
+        unreadable = error
+    job = Job(
+        job_id=row.job_id,
+        queue=row.queue,
+        job_type=row.job_type,
+        payload=payload,
+        attempts=row.attempts + 1,
+        enqueued_at=row.enqueued_at,
+        process_at=row.process_at,
+    )
+    return Attempt(
+        options=options,
+        claim=claim,
+        stop=stop,
+        log=log.within(job_id=job.job_id, job_type=job.job_type, attempt=job.attempts),
+        job=job,
+        unreadable=unreadable,
+        handler=options.find_handler(row.job_type),
+        on_commit=[],
+    )
+
+
+def run_handler(attempt: Attempt) -> Outcome:
+    """Run the job's handler, as a view would run, and tell how it ended.
+
+    What is no Exception comes through, but for those that mean the job: SystemExit, from a handler that calls a
+    command, and CancelledError, from one that awaits.
+    """
+    attempt.log(events.HANDLING_JOB)
+    try:
+        if attempt.unreadable is not None:
+            raise attempt.unreadable
+        if attempt.handler is None:
+            raise NoHandler(
+                f'No handler for job type "{attempt.job.job_type}". Decorate one with @job_handler in the jobs.py of '
+                "an app in INSTALLED_APPS, or name a function for all other types in the HANDLER setting."
+            )
+        with handlers_surroundings(attempt):
+            attempt.handler.run(attempt.job)
+    except JobInterrupted as error:
+        return Interrupted(error)
+    except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 # the one that counts as a failure
+        return Interrupted(error) if attempt.stop.is_set() else Raised(error)
+    return Returned()
+
+
+@contextmanager
+def handlers_surroundings(attempt: Attempt) -> Iterator[None]:
+    """What a handler finds around it: tidy connections, its stop event, the claim's transaction if it is atomic."""
+    atomic = attempt.handler is not None and attempt.handler.atomic
+    token = current_stop.set(attempt.stop)
+    try:
+        with handlers_connections(), attempt.claim.lent_to_handler(attempt.on_commit) if atomic else nullcontext():
+            yield
+    finally:
+        current_stop.reset(token)
+
+
+def decide_on(attempt: Attempt, outcome: Outcome) -> Verdict:
+    """What becomes of the job; tells the log, and the failed-job callback if this is the end of it."""
+    match outcome:
+        case Returned():
+            attempt.log(events.JOB_FINISHED)
+            return Succeeded()
+        case Interrupted(JobInterrupted()):
+            attempt.log(events.JOB_INTERRUPTED)
+            return LeftInQueue()
+        case Interrupted(error):
+            attempt.log(events.HANDLE_JOB_EXCEPTION_WITH_INTERRUPT, error=error)
+            return LeftInQueue()
+        case Raised(error):
+            attempt.log(events.HANDLE_JOB_EXCEPTION, error=error)
+            verdict = retry_or_give_up(attempt, error)
+            if isinstance(verdict, GaveUp):
+                attempt.log(events.NOT_RETRYING, retries_left=verdict.retries_left)
+                tell_failed_job(attempt, error)
+            return verdict
+
+
+def retry_or_give_up(attempt: Attempt, error: BaseException) -> RetryAfter | GaveUp:
+    """Ask the handler's retry strategy, or the settings'. One that raises, or is none, gives the job up."""
+    if error is attempt.unreadable and isinstance(error, PayloadDecodeError):
+        return GaveUp(None)  # the same text would be as unreadable at every retry
+    strategy = attempt.handler.retry_strategy if attempt.handler is not None else None
+    if strategy is None:
+        strategy = attempt.options.retry_strategy
+    try:
+        return decide(attempt.job.attempts, strategy(attempt.job, error) if callable(strategy) else strategy)
+    except (Exception, SystemExit) as broken:  # noqa: BLE001 # the user's code: its error must not keep the job for ever
+        attempt.log(events.RETRY_STRATEGY_ERROR, error=broken)
+        return GaveUp(None)
+
+
+def tell_failed_job(attempt: Attempt, error: BaseException) -> None:
+    """Call the failed-job callback, if there is one, before the archive: after a crash in between it is called again."""
+    callback = attempt.handler.failed_job if attempt.handler is not None else None
+    callback = callback or attempt.options.failed_job
+    if callback is None:
+        return
+    try:
+        with handlers_surroundings(attempt):
+            callback(attempt.job, error)
+    except (Exception, SystemExit) as broken:  # noqa: BLE001 # the user's code: the job has failed all the same
+        attempt.log(events.FAILED_JOB_CALLBACK_ERROR, error=broken)
+
+
+def record(attempt: Attempt, verdict: Verdict) -> None:
+    """Write the verdict into the claim's transaction."""
+    claim, tables, job_id, now = attempt.claim, attempt.options.tables, attempt.job.job_id, attempt.options.now()
+    match verdict:
+        case Succeeded() | GaveUp():
+            status = "success" if isinstance(verdict, Succeeded) else "failure"
+            if not archive_job(claim, tables, job_id, status, now):
+                attempt.log(events.ARCHIVED_JOB_REPLACED)
+                replace_archived_job(claim, tables, job_id, status, now)
+        case RetryAfter(delay, retries_left):
+            retry_at = retry_job(claim, tables, job_id, delay, now)
+            attempt.log(events.RETRYING, retry_at=retry_at, retries_left=retries_left)
+        case LeftInQueue():
+            pass  # the row is as it should be
+
+
+def run_on_commit(attempt: Attempt) -> None:
+    """Run what an atomic handler left for after the commit; an error can't undo the job any more, and is logged."""
+    for callback in attempt.on_commit:
+        try:
+            with handlers_connections():
+                callback()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 # the user's code: the job is committed
+            attempt.log(events.ON_COMMIT_EXCEPTION, error=error)
+
+
+# -- Many jobs, on threads -------------------------------------------------------------------------------------------
+
+
+class QueueWorker:
+    """Runs the jobs of its queues on threads until it is stopped, or has nothing more to do.
+
+    `start` once, then `stop`. Not restartable, as the original.
+
+    Source: proletarian/worker.clj, create-queue-worker; proletarian/executor.clj.
+    """
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self.options = options
+        self.error: BaseException | None = None  # what ended the worker, if an error did; written by its threads
+        self._log = EventLog(queue_worker_id=options.worker_id)
+        self._stop = threading.Event()
+        self._turn = PollingTurn(self._stop)
+        self._budget = JobBudget(options.max_jobs)
+        self._outage = Outage()
+        self._lock = threading.Lock()  # guards the four below
+        self._threads: list[threading.Thread] = []
+        self._running = 0
+        self._shutting_down = False
+        self._given_up = False
+
+    def start(self, on_end: Callable[[], object] | None = None) -> bool | None:
+        """Start the threads; True the first time, None if they were started before.
+
+        `on_end` is called by the last thread to end, whatever ended it.
+        """
+        with self._lock:
+            if self._threads:
+                return None
+            self._running = self.options.threads
+            for number in range(1, self.options.threads + 1):
+                name = f"{self.options.worker_id}-{number}"
+                # Daemons, so that a handler that ignores the stop can't keep the process from ending.
+                thread = threading.Thread(target=self._work, args=(number, name, on_end), name=name, daemon=True)
+                self._threads.append(thread)
+        for thread in self._threads:
+            thread.start()
+        return True
+
+    def stop(self, timeout: float | None = None) -> bool | None:
+        """Take no more jobs and wait for the running ones, at most `timeout` seconds (None for the option).
+
+        Returns True when all threads have ended, False if some still run when the time is up (their jobs stay queued if
+        the process ends now), None if the worker was never started.
+        """
+        with self._lock:
+            again, self._shutting_down = self._shutting_down, True
+        if not self._threads:
+            return None
+        self._log(events.ALREADY_SHUT_DOWN if again else events.SHUTTING_DOWN)
+        self._request_stop()
+        try:
+            finished = self.join(self.options.shutdown_timeout if timeout is None else timeout)
+        except KeyboardInterrupt:
+            self._log(events.INTERRUPTED_WHILE_SHUTTING_DOWN)
+            raise
+        if not finished:
+            self._given_up = True
+            running = ", ".join(thread.name for thread in self._threads if thread.is_alive())
+            self._log(events.QUEUE_WORKER_SHUTDOWN_ERROR, still_running=running)
+        return finished
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until all threads have ended; False if `timeout` seconds (None for no limit) were not enough."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for thread in self._threads:
+            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _request_stop(self) -> None:
+        self._stop.set()
+        self._turn.hand_on()
+
+    def _work(self, number: int, name: str, on_end: Callable[[], object] | None) -> None:
+        try:
+            with ClaimConnection(self.options.database, name) as claim:
+                self._poll_until_stopped(claim, self._log.within(worker_thread_id=number))
+        finally:
+            connections.close_all()
+            with self._lock:
+                self._running -= 1
+                last = self._running == 0
+            if last:
+                self._complete()
+                if on_end is not None:
+                    on_end()
+
+    def _poll_until_stopped(self, claim: ClaimConnection, log: EventLog) -> None:
+        pause = pauses()
+        while self._turn.wait(0 if self.options.drain else self.options.polling_interval):
+            try:
+                self._run_due_jobs(claim, log)
+            except BaseException as error:  # noqa: BLE001 # a thread that dies leaves a worker that only looks alive
+                self._after_error(error, log)
+                self._stop.wait(next(pause))
+            else:
+                pause = pauses()
+                if self.options.drain or self._budget.spent:
+                    return
+        log(events.WORKER_INTERRUPTED)
+
+    def _run_due_jobs(self, claim: ClaimConnection, log: EventLog) -> None:
+        """Run jobs, of the first queue that has one each time, until none is due or a stop is asked."""
+        log(events.POLLING_FOR_JOBS)
+        while self._budget.take():
+            result = None
+            try:
+                for queue in self.options.queues:
+                    result = process_next_job(
+                        self.options, claim, queue, stop=self._stop, log=log, on_claimed=self._turn.hand_on
+                    )
+                    if self._outage.ended():
+                        log(events.DATABASE_IS_BACK)
+                    if result is not None:
+                        break
+            finally:
+                if not result:
+                    self._budget.give_back()
+            if not result:
+                return
+
+    def _after_error(self, error: BaseException, log: EventLog) -> None:
+        """Log an error of the polling loop, and stop the worker if that is what is left, or what is asked for."""
+        stop = is_permanent(error)
+        if not is_transient(error):
+            log(events.JOB_WORKER_ERROR, error=error)
+        elif self._outage.began():
+            log(events.SQL_TRANSIENT_EXCEPTION, error=error)
+        if not stop and self.options.on_polling_error is not None:
+            try:
+                stop = bool(self.options.on_polling_error(error))
+            except Exception as broken:  # noqa: BLE001 # the user's code: the worker goes on
+                log(events.JOB_WORKER_ERROR, error=broken)
+        if stop:
+            self.error = error
+            self._request_stop()
+
+    def _complete(self) -> None:
+        """Tell that all threads have ended; runs in the last of them."""
+        if self._given_up:
+            return
+        self._log(events.COMPLETED_SHUTDOWN)
+        if self.options.on_shutdown is not None:
+            try:
+                self.options.on_shutdown()
+            except Exception as error:  # noqa: BLE001 # the user's code: there is nothing left to stop
+                self._log(events.QUEUE_WORKER_SHUTDOWN_ERROR, error=error)

@@ -1,0 +1,64 @@
+"""Fixtures for all tests: the two tables, handlers declared for one test, and waiting with a deadline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import pytest
+from django.db import connection, connections
+
+from django_proletarian import handlers
+from django_proletarian.connection import ClaimConnection
+
+T = TypeVar("T")
+
+
+@pytest.fixture(autouse=True)
+def _handlers_of_one_test() -> Iterator[None]:
+    """Handlers that a test declares are forgotten after it."""
+    before = dict(handlers._registered)
+    yield
+    handlers._registered.clear()
+    handlers._registered.update(before)
+
+
+@pytest.fixture
+def committed(transactional_db: None) -> Iterator[None]:
+    """Real commits, with empty job tables before and after: Django's flush does not see tables in another schema."""
+    _truncate()
+    yield
+    _truncate()
+
+
+def _truncate() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE proletarian.job, proletarian.archived_job")
+
+
+@pytest.fixture
+def claim(committed: None) -> Iterator[ClaimConnection]:
+    """A claim connection, as a worker thread has one."""
+    with ClaimConnection("default", "tests-1") as connection:
+        yield connection
+
+
+def eventually(condition: Callable[[], T], seconds: float = 20) -> T:
+    """Wait until `condition` gives a true value, and return it; fail if it has not after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} seconds: {condition}; last value {value!r}")
+        time.sleep(0.02)
+
+
+def rows(table: str, columns: str = "*", alias: str = "default") -> list[dict[str, Any]]:
+    """The rows of a table as they are stored."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(f"SELECT {columns} FROM {table}")
+        names = [column.name for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
