@@ -23,12 +23,14 @@ MOST_COUNTED = 10_000
 MOST_SHOWN = 20_000  # characters of a payload
 
 
-class CappedPaginator(Paginator):
+class CappedPaginator(Paginator):  # type: ignore[type-arg] # generic in the stubs only
     """Counts no further than `MOST_COUNTED`: a full count of a big archive reads all of it."""
+
+    object_list: QuerySet[Any]
 
     @cached_property
     def count(self) -> int:
-        return self.object_list.order_by()[:MOST_COUNTED].count()  # type: ignore[union-attr] # always a QuerySet here
+        return self.object_list.order_by()[:MOST_COUNTED].count()
 
 
 class NameFilter(admin.SimpleListFilter):

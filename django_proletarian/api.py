@@ -100,7 +100,9 @@ def enqueue_many(
     database = _database(using)
     tables, now = conf.settings().tables, conf.now()
     # Only an id of the caller's can be taken already; then a savepoint undoes the jobs before it, and nothing else.
-    block = transaction.atomic(using=database, savepoint=own_ids) if own_ids or len(ids) > ROWS_AT_ONCE else nullcontext()
+    block = (
+        transaction.atomic(using=database, savepoint=own_ids) if own_ids or len(ids) > ROWS_AT_ONCE else nullcontext()
+    )
     with block, connections[database].cursor() as cursor:
         for start in range(0, len(new_jobs), ROWS_AT_ONCE):
             chunk = new_jobs[start : start + ROWS_AT_ONCE]
@@ -150,11 +152,9 @@ def _check_conflict_rule(on_conflict: str) -> None:
 
 
 def _new_job(given: NewJob) -> store.NewJob:
-    if isinstance(given.job_type, Handler):
-        job_type, handler = given.job_type.job_type, given.job_type
-    else:
-        job_type = _name("job_type", given.job_type)
-        handler = handler_of(job_type)
+    handler = given.job_type if isinstance(given.job_type, Handler) else None
+    job_type = handler.job_type if handler is not None else _name("job_type", given.job_type)
+    handler = handler or handler_of(job_type)
     queue = given.queue
     if queue is None:
         queue = handler.queue if handler is not None else None
@@ -173,7 +173,9 @@ def _encoded(payload: object) -> str:
     serializer = conf.serializer()
     text = serializer.encode(payload)
     if not isinstance(text, str):
-        raise EnqueueError(f"{type(serializer).__name__}.encode returned a {type(text).__name__}; it must return a str.")
+        raise EnqueueError(
+            f"{type(serializer).__name__}.encode returned a {type(text).__name__}; it must return a str."
+        )
     return _storable("payload, as encoded,", text)
 
 
@@ -261,9 +263,11 @@ class JobHandler(Handler):
     """What `@job_handler` makes of a function: it can still be called, and it can enqueue jobs for itself."""
 
     def __post_init__(self) -> None:
-        # As functools.update_wrapper does, which a frozen dataclass keeps out.
-        named = {name: getattr(self.function, name) for name in functools.WRAPPER_ASSIGNMENTS if hasattr(self.function, name)}
-        vars(self).update(named, __wrapped__=self.function)
+        # What functools.update_wrapper does, which a frozen dataclass keeps out.
+        for name in functools.WRAPPER_ASSIGNMENTS:
+            if hasattr(self.function, name):
+                vars(self)[name] = getattr(self.function, name)
+        vars(self)["__wrapped__"] = self.function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -340,7 +344,9 @@ def _job_type(job_type: str | None, function: Callable[..., Any]) -> str:
         return _name("job_type", job_type)
     name = getattr(unwrap(function), "__qualname__", "<unnamed>")
     if "<" in name:
-        raise InvalidHandler(f'{name} of {function.__module__} has no name of its own. Give one: @job_handler("shop/mail").')
+        raise InvalidHandler(
+            f'{name} of {function.__module__} has no name of its own. Give one: @job_handler("shop/mail").'
+        )
     return f"{function.__module__}/{name}"
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.checks import CheckMessage, Error, Warning
+from django.core import checks
+from django.core.checks import CheckMessage, Error
 from django.db import connections, router
 
 from django_proletarian import conf
@@ -26,7 +27,7 @@ def check_database(**kwargs: Any) -> list[CheckMessage]:
     if vendor == "postgresql":
         return []
     return [
-        Warning(
+        checks.Warning(
             f'Jobs would go to database "{alias}", which is {vendor}; jobs live in PostgreSQL only.',
             hint=(
                 "Route the app to a PostgreSQL alias with DATABASE_ROUTERS, or give using= and --database everywhere "

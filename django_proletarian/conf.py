@@ -59,7 +59,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One key of PROLETARIAN. `read` turns a given value into the one that is used, or raises ValueError saying why not."""
+    """One key of PROLETARIAN. `read` makes a given value the one that is used, or raises ValueError saying why not."""
 
     key: str
     default: object
@@ -177,7 +177,7 @@ OPTIONS = (
 
 
 def read(given: object) -> tuple[Settings, list[Problem]]:
-    """The settings that `given`, the value of PROLETARIAN, makes, with a default where a value is wrong, and what is."""
+    """The settings that `given`, the value of PROLETARIAN, makes: with defaults for wrong values, and the problems."""
     problems: list[Problem] = []
     if not isinstance(given, Mapping):
         example = 'PROLETARIAN = {"THREADS": 4}'
@@ -258,7 +258,8 @@ def _import(path: str) -> Any:
 
 def serializer() -> Serializer:
     """The serializer of this project's payloads."""
-    return resolved("SERIALIZER")
+    configured: Serializer = resolved("SERIALIZER")
+    return configured
 
 
 def handler_of(job_type: str) -> Handler | None:

@@ -135,7 +135,7 @@ def handlers_connections() -> Iterator[None]:
 def _has_open_transaction(connection: BaseDatabaseWrapper) -> bool:
     if connection.in_atomic_block or connection.connection is None:
         return connection.in_atomic_block
-    return connection.autocommit != connection.settings_dict["AUTOCOMMIT"]
+    return bool(connection.autocommit != connection.settings_dict["AUTOCOMMIT"])
 
 
 def _stay_open() -> None:

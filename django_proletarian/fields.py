@@ -11,7 +11,7 @@ from django.db.models.lookups import IExact, IStartsWith, StartsWith
 from django_proletarian import names
 
 
-class NameField(models.TextField):
+class NameField(models.TextField):  # type: ignore[type-arg] # generic in the stubs only
     """A queue, job type or status: stored as the original stores it, a `str` without the colon in Python."""
 
     def from_db_value(self, value: str | None, expression: object, connection: BaseDatabaseWrapper) -> str | None:

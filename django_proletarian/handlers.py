@@ -35,7 +35,7 @@ class Handler:
     atomic: bool = False
 
     def run(self, job: Job) -> None:
-        """Call the function with what it takes, and wait for it if it is a coroutine function; the result is dropped."""
+        """Call the function with what it takes, and if it is a coroutine function wait for it. Drops the result."""
         match self.takes:
             case "payload":
                 self._call(job.payload)

@@ -1,6 +1,6 @@
 """What happens in a worker, as events: a name of the original's and its data, told to `logging` and to signals.
 
-`EVENTS` is the whole list. The worker calls `EventLog`; whoever listens can fail without changing what becomes of a job.
+`EVENTS` is the whole list. The worker calls `EventLog`; a listener can fail without changing what becomes of a job.
 
 Source: proletarian/log.clj, and the levels that the original's README suggests.
 """
@@ -47,7 +47,9 @@ HANDLE_JOB_EXCEPTION_WITH_INTERRUPT = Event(
 RETRYING = Event("proletarian.retry", "retrying", logging.INFO, signals.retrying)
 NOT_RETRYING = Event("proletarian.retry", "not-retrying", logging.ERROR, signals.not_retrying)
 ON_COMMIT_EXCEPTION = Event("proletarian.worker", "on-commit-exception", logging.ERROR, signals.on_commit_exception)
-RETRY_STRATEGY_ERROR = Event("proletarian.retry", "retry-strategy-fn-error", logging.ERROR, signals.retry_strategy_error)
+RETRY_STRATEGY_ERROR = Event(
+    "proletarian.retry", "retry-strategy-fn-error", logging.ERROR, signals.retry_strategy_error
+)
 FAILED_JOB_CALLBACK_ERROR = Event(
     "proletarian.retry", "failed-job-fn-error", logging.ERROR, signals.failed_job_callback_error
 )

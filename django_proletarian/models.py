@@ -5,7 +5,7 @@ Table names are read from the settings when this module loads, and are fixed fro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from django.db import models
 from django.db.models.functions import Now

@@ -1,7 +1,7 @@
 """Queue names, job types and statuses: Python's `"shop/mail"` and the `":shop/mail"` that is stored.
 
-The original prints Clojure keywords, and keywords print with their colon. In Python there is no colon. Names that were
-strings in Clojure are stored as they are, without one; they come to Python as `PlainName`, so that they go back the same.
+The original prints Clojure keywords, and keywords print with their colon. In Python there is no colon. Names that
+were strings in Clojure are stored as they are, without one; they come to Python as `PlainName`, and go back the same.
 Used by the store, the model field, the registry of handlers and the command line.
 """
 
@@ -18,7 +18,7 @@ class PlainName(str):
 
 
 def to_stored(name: str) -> str:
-    """The text that stands in the row. A leading colon in `name` is taken as already stored; the empty name is plain."""
+    """The text that stands in the row. A name with a leading colon is stored already; the empty name is plain."""
     if isinstance(name, PlainName) or name == "" or name.startswith(":"):
         return str(name)
     return f":{name}"

@@ -57,19 +57,39 @@ class Outage:
     """Whether the database is away, as the threads of one worker found it, so that one of them says so and not all."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the two below
         self._away = False
+        self._number = 0  # of the last outage
+        self._thread = threading.local()  # .known: number of the last outage that this thread knows of
 
     def began(self) -> bool:
-        """Note that the database is away; True for the first to notice."""
-        return self._turn(away=True)
+        """Note that the database is away; True for the first to notice.
+
+        A thread that slept through an outage, and finds its old connection dead, has noticed nothing new.
+        """
+        with self._lock:
+            known = self._learn()
+            if self._away or known < self._number:
+                return False
+            self._away = True
+            self._number += 1
+            self._learn()
+            return True
 
     def ended(self) -> bool:
-        """Note that the database answers; True for the first to notice after an outage."""
-        # Read without the lock: most calls come from a healthy worker, after every poll.
-        return self._away and self._turn(away=False)
+        """Note that the database answers; True for the first to notice after an outage.
 
-    def _turn(self, *, away: bool) -> bool:
+        An answer from before the outage, to a thread that does not know of it yet, does not end it.
+        """
+        known = self._learn()
+        # Read without the lock: most calls come from a healthy worker, after every poll.
+        if not self._away or known < self._number:
+            return False
         with self._lock:
-            turned, self._away = self._away != away, away
-        return turned
+            ended, self._away = self._away, False
+        return ended
+
+    def _learn(self) -> int:
+        known: int = getattr(self._thread, "known", 0)
+        self._thread.known = self._number
+        return known

@@ -6,35 +6,55 @@ import threading
 
 
 class PollingTurn:
-    """Lets one idle thread poll while the others sleep; whoever finds a job hands the turn on at once.
+    """Lets one idle thread poll while the others sleep; it keeps the turn until it finds a job, then hands it on.
 
-    So an idle process polls once an interval however many threads it has, and a burst of jobs still wakes them all,
-    each thread the next, without waiting for the interval.
+    So an idle process polls once an interval, through one connection, however many threads it has; and a burst of jobs
+    still wakes them all, each thread the next, without waiting for the interval.
     """
 
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop
-        self._turn = threading.Lock()
-        self._hurry = threading.Event()
-        self._hurry.set()  # the first thread polls at once
+        self._lock = threading.Lock()  # guards the three below
+        self._poller: int | None = None  # the thread whose turn it is
+        self._idle = 0  # threads inside wait()
+        self._hurry = True  # the first thread polls at once
+        self._turn_is_free = threading.Condition(self._lock)
+        self._no_more_waiting = threading.Condition(self._lock)
 
     def wait(self, seconds: float) -> bool:
         """Sleep until it is this thread's turn to poll; False if a stop was asked.
 
         `seconds` is how long the thread whose turn it is waits for a hurry; 0 polls at once, out of turn.
         """
-        if seconds and not self._stop.is_set():
-            with self._turn:
-                self._hurry.wait(seconds)
-                # After a stop the event stays set, so that each sleeper in line wakes the next.
-                if not self._stop.is_set():
-                    self._hurry.clear()
+        if seconds:
+            me = threading.get_ident()
+            with self._lock:
+                self._idle += 1
+                self._turn_is_free.wait_for(lambda: self._stop.is_set() or self._poller in (None, me))
+                self._poller = me
+                self._no_more_waiting.wait_for(lambda: self._stop.is_set() or self._hurry, seconds)
+                self._hurry = False
+                self._idle -= 1
         return not self._stop.is_set()
 
     def hand_on(self) -> None:
-        """Let the next idle thread, if there is one, poll now."""
-        if self._turn.locked() or self._stop.is_set():
-            self._hurry.set()
+        """Let the next idle thread, if there is one, poll now: there is a job, or this thread ends, or all do."""
+        with self._lock:
+            self._leave()
+            self._hurry = self._idle > 0
+            self._no_more_waiting.notify()
+            if self._stop.is_set():
+                self._turn_is_free.notify_all()
+
+    def leave(self) -> None:
+        """Let another idle thread poll when the interval is over. Called by a thread that can't poll just now."""
+        with self._lock:
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._poller == threading.get_ident():
+            self._poller = None
+            self._turn_is_free.notify()
 
 
 class JobBudget:

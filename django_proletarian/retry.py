@@ -116,10 +116,11 @@ def as_strategy(given: object) -> RetryStrategy | None:
 
 def as_delay(given: object) -> timedelta:
     """A delay from seconds or a timedelta. Raises InvalidRetryStrategy if it is negative, endless or neither."""
+    delay = given
     if isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given):
-        given = timedelta(seconds=given) if abs(given) <= LONGEST_DELAY.total_seconds() else timedelta.max
-    if not isinstance(given, timedelta) or given < timedelta(0) or given > LONGEST_DELAY:
+        delay = timedelta(seconds=given) if abs(given) <= LONGEST_DELAY.total_seconds() else None
+    if not isinstance(delay, timedelta) or delay < timedelta(0) or delay > LONGEST_DELAY:
         raise InvalidRetryStrategy(
             f"a delay must be seconds or a timedelta, from 0 to {LONGEST_DELAY.days} days, not {given!r}."
         )
-    return given
+    return delay

@@ -50,7 +50,9 @@ class JSONSerializer:
     Django's encoder and come back as strings.
     """
 
-    def __init__(self, *, encoder: type[json.JSONEncoder] | str = "django.core.serializers.json:DjangoJSONEncoder") -> None:
+    def __init__(
+        self, *, encoder: type[json.JSONEncoder] | str = "django.core.serializers.json:DjangoJSONEncoder"
+    ) -> None:
         # A path, so that this module can be imported and used without Django.
         self._encoder: type[json.JSONEncoder] = pkgutil.resolve_name(encoder) if isinstance(encoder, str) else encoder
 

@@ -1,7 +1,7 @@
 """Django signals for what happens in a worker, one for each log event, with the same data.
 
-Sent from worker threads by `log.EventLog`, which is the sender, with `event` (its name), `exception` (None where there is
-none) and the event's data as keyword arguments. A receiver that raises is logged by Django and changes nothing else.
+Sent from worker threads by `log.EventLog`, which is the sender, with `event` (its name), `exception` (None where there
+is none) and the event's data as keyword arguments. A receiver that raises is logged by Django and changes nothing.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def insert_job(cursor: CursorWrapper, tables: Tables, job: NewJob, now: datetime
     delay = None if job.process_in is None else job.process_in.total_seconds()
     values = (job.job_id, job.queue, job.job_type, job.payload, job.process_at, delay, now)
     cursor.execute(_for_tables(INSERT_JOB, tables), values)
-    return cursor.rowcount == 1
+    return bool(cursor.rowcount)
 
 
 INSERT_JOBS: LiteralString = """
@@ -229,9 +229,7 @@ RETURNING extract(epoch FROM process_at)::float8
 """
 
 
-def retry_job(
-    claim: ClaimConnection, tables: Tables, job_id: UUID, delay: timedelta, now: datetime | None
-) -> datetime:
+def retry_job(claim: ClaimConnection, tables: Tables, job_id: UUID, delay: timedelta, now: datetime | None) -> datetime:
     """Count the claimed job's attempt and make it due again `delay` from now; return when. The caller commits.
 
     Source: proletarian/db.clj, retry-at!.

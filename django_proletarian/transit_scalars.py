@@ -18,6 +18,10 @@ from uuid import UUID
 from django_proletarian.transit_json import MAX_DIGITS
 from django_proletarian.transit_types import URI, Char, Keyword, Refused, Symbol
 
+MAP = "^ "  # the first item of an array that is a map
+PREFIXES = frozenset("~^`")  # a string that begins with one of these is written with a "~" before it
+STRUCTURE_TAGS = frozenset({"set", "list", "cmap", "ratio"})
+
 _TOO_LARGE = 10**MAX_DIGITS
 _MAX_EXPONENT = 2**31 - 1  # java.math.BigDecimal's
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -27,7 +31,9 @@ _MICROSECOND = timedelta(microseconds=1)
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,10})?")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
-_INSTANT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]+))?(Z|[+-][0-9]{2}:[0-9]{2})")
+_INSTANT = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]+))?(Z|[+-][0-9]{2}:[0-9]{2})"
+)
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIME = re.compile(r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.([0-9]+))?)?")
 _DURATION = re.compile(
@@ -88,7 +94,7 @@ def read_decimal(text: str) -> Decimal:
 
 def write_decimal(value: Decimal) -> str:
     if not value.is_finite():
-        raise Refused(f"Decimal {value} has no form in Transit, which has only finite decimals; pass float('{value}')?")
+        raise Refused("a Decimal that is NaN or infinite, which Clojure's can't be; pass a float")
     text = str(value)
     if len(text) > MAX_DIGITS:
         raise Refused(f"a Decimal of more than {MAX_DIGITS} digits")

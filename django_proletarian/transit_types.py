@@ -6,7 +6,8 @@ Made by transit.decode, written back by transit.encode, and free for anyone to b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 
 class _Text(str):
@@ -19,7 +20,7 @@ class _Text(str):
 
 
 class Keyword(_Text):
-    """A Clojure keyword without its colon, `Keyword("user/email")`; its namespace, if any, is before the first slash."""
+    """A Clojure keyword without its colon, as in `Keyword("user/email")`; before the first slash is its namespace."""
 
     __slots__ = ()
 
@@ -51,6 +52,21 @@ class TaggedValue:
 
     tag: str
     value: object
+    _hash: int | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        try:
+            hashed = hash((self.tag, self.value))
+        except TypeError:  # the value is a list, for one
+            hashed = None
+        # Taken now, as values are made from the inside out: later it would have to go down all levels at once.
+        object.__setattr__(self, "_hash", hashed)
+
+    def __hash__(self) -> int:
+        return hash((self.tag, self.value)) if self._hash is None else self._hash
+
+    def __reduce__(self) -> tuple[type[TaggedValue], tuple[str, object]]:
+        return TaggedValue, (self.tag, self.value)  # a hash of text is another in another process
 
 
 class FrozenMap(Mapping[object, object]):
@@ -58,11 +74,10 @@ class FrozenMap(Mapping[object, object]):
 
     __slots__ = ("_content", "_hash")
 
-    def __init__(self, content: Mapping[object, object]) -> None:
+    def __init__(self, content: Mapping[Any, object]) -> None:
         """Raises TypeError if a value can't be hashed."""
         self._content = dict(content)
-        # Now, not when asked: maps are built from the inside out, so no hash ever has to recurse into inner maps.
-        self._hash = hash(frozenset(self._content.items()))
+        self._hash = hash(frozenset(self._content.items()))  # now, for the reason given in TaggedValue
 
     def __getitem__(self, key: object) -> object:
         return self._content[key]
@@ -78,6 +93,9 @@ class FrozenMap(Mapping[object, object]):
 
     def __repr__(self) -> str:
         return f"FrozenMap({self._content!r})"
+
+    def __reduce__(self) -> tuple[type[FrozenMap], tuple[dict[Any, object]]]:
+        return FrozenMap, (self._content,)
 
 
 class Refused(ValueError):

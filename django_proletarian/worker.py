@@ -253,7 +253,7 @@ def retry_or_give_up(attempt: Attempt, error: BaseException) -> RetryAfter | Gav
 
 
 def tell_failed_job(attempt: Attempt, error: BaseException) -> None:
-    """Call the failed-job callback, if there is one, before the archive: after a crash in between it is called again."""
+    """Call the failed-job callback, if there is one; before the commit, so that after a crash it is called again."""
     callback = attempt.handler.failed_job if attempt.handler is not None else None
     callback = callback or attempt.options.failed_job
     if callback is None:
@@ -374,6 +374,7 @@ class QueueWorker:
                 self._poll_until_stopped(claim, self._log.within(worker_thread_id=number))
         finally:
             connections.close_all()
+            self._turn.hand_on()
             with self._lock:
                 self._running -= 1
                 last = self._running == 0
@@ -389,6 +390,7 @@ class QueueWorker:
                 self._run_due_jobs(claim, log)
             except BaseException as error:  # noqa: BLE001 # a thread that dies leaves a worker that only looks alive
                 self._after_error(error, log)
+                self._turn.leave()
                 self._stop.wait(next(pause))
             else:
                 pause = pauses()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -11,6 +12,7 @@ from django.db import connection, connections
 
 from django_proletarian import handlers
 from django_proletarian.connection import ClaimConnection
+from tests.scratch import Scratch, scratch_database
 
 T = TypeVar("T")
 
@@ -22,6 +24,15 @@ def _handlers_of_one_test() -> Iterator[None]:
     yield
     handlers._registered.clear()
     handlers._registered.update(before)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-django looks at the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with real commits empty no tables but those they write to, which is many times as fast."""
+    ours = pytest.mark.django_db(transaction=True, available_apps=["django_proletarian", "tests.app"])
+    for item in items:
+        if "committed" in getattr(item, "fixturenames", ()):
+            item.add_marker(ours)
 
 
 @pytest.fixture
@@ -62,3 +73,10 @@ def rows(table: str, columns: str = "*", alias: str = "default") -> list[dict[st
         cursor.execute(f"SELECT {columns} FROM {table}")
         names = [column.name for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Iterator[Scratch]:
+    """A Django project of its own, with an empty database."""
+    with scratch_database() as url:
+        yield Scratch(tmp_path, url)

@@ -46,6 +46,8 @@ STATIC_URL = "static/"
 DATABASES = {
     "default": dj_database_url.config(),
     "other": {**dj_database_url.config(), "TEST": {"NAME": "test_proletarian_other"}},
+    # There is always somebody who has one.
+    "sqlite": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"},
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True

@@ -1,9 +1,9 @@
-"""Handlers for tests that run workers in processes of their own. Tests in this process declare theirs with `handles`."""
+"""Handlers for tests that run workers in processes of their own."""
 
 import os
 import pathlib
 
-from django_proletarian import Job, job_handler, wait_or_stop
+from django_proletarian import Job, JobInterrupted, RetryStrategy, job_handler, wait_or_stop
 from tests.app.models import Entry
 
 
@@ -19,7 +19,7 @@ def append_atomic(job: Job) -> None:
 
 @job_handler("tests/wait-for-file", advanced=True)
 def wait_for_file(job: Job) -> None:
-    """Create payload["started"] with this process's id, then wait until payload["go"] exists, looking away from stops."""
+    """Create payload["started"] with this process's id, then wait, whatever is asked, until payload["go"] exists."""
     payload = job.payload
     assert isinstance(payload, dict)
     started = pathlib.Path(str(payload["started"]))
@@ -28,3 +28,17 @@ def wait_for_file(job: Job) -> None:
     while not pathlib.Path(str(payload["go"])).exists():
         wait_or_stop(0.02)
     Entry.objects.create(text="waited", job_id=job.job_id)
+
+
+@job_handler("tests/append-with-retries", advanced=True, retry_strategy=RetryStrategy(retries=20, delays=[0.1]))
+def append_with_retries(job: Job) -> None:
+    Entry.objects.create(text=str(job.payload), job_id=job.job_id)
+
+
+@job_handler("tests/wait-for-stop")
+def wait_for_stop(started: str) -> None:
+    """Create the file, then wait until the worker is asked to stop, and give the job up."""
+    pathlib.Path(started).touch()
+    while not wait_or_stop(60):
+        pass
+    raise JobInterrupted

@@ -15,8 +15,8 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand, CommandError
-from django.utils.connection import ConnectionDoesNotExist
 from django.utils import autoreload
+from django.utils.connection import ConnectionDoesNotExist
 from psycopg.errors import InsufficientPrivilege, InvalidSchemaName, UndefinedTable
 
 from django_proletarian import QueueWorker, create_queue_worker, names
@@ -27,6 +27,7 @@ BY_ITSELF = "the worker ended by itself"
 
 class Command(BaseCommand):
     help = "Runs the jobs of one or more queues until it is told to stop (SIGTERM or Ctrl-C; twice to stop at once)."
+
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add(

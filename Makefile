@@ -1,0 +1,48 @@
+# Everything runs in .venv, which the targets make and keep up to date by themselves.
+
+PYTHON ?= python3
+PORT ?= 8000
+BIN := .venv/bin
+export PORT
+
+.PHONY: help demo serve test lint format clean
+.DEFAULT_GOAL := help
+
+help: ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+
+demo: .venv/.has-demo ## See the example shop run: ten orders, their jobs, the archive (a minute)
+	@$(BIN)/python example_project/demo.py
+
+serve: .venv/.has-demo ## Run the example shop until Ctrl-C: web server, worker, admin (PORT=8000)
+	@$(BIN)/python example_project/serve.py
+
+test: .venv/.has-test ## Run the tests; PYTEST_ARGS="-k retry" for some of them
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: .venv/.has-dev ## Check style, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@# mypy's plugin imports the example's settings, which would start a server if no database was named.
+	DATABASE_URL=postgresql:///unused $(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/.has-dev ## Format the code, and mend what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## Remove the virtual environment, the example's data and all caches
+	rm -rf .venv .demo .tox .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One stamp for each extra of pyproject.toml that is installed; older than pyproject.toml, it is installed again.
+.venv/.has-%: .venv/.made pyproject.toml
+	@echo "Installing django-proletarian[$*] into .venv …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+.venv/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, and $(PYTHON) is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.13 …")'
+	@echo "Making .venv with $$($(PYTHON) --version) …"
+	@$(PYTHON) -m venv --clear .venv
+	@touch $@

@@ -1,0 +1,127 @@
+"""Worker processes of the tests, and what the server says about them.
+
+Used by all tests that need a process to kill, to signal, or to share a queue with another.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from django.db import connections
+
+from tests.conftest import eventually
+
+ROOT = Path(__file__).parents[2]
+ENDS_WITHIN = 30  # seconds; much more than any process here needs, since the machine may be busy
+
+
+class WorkerProcess:
+    """`manage.py proletarian_worker` with `arguments` on the database at `url`; what it prints goes to `output`."""
+
+    def __init__(
+        self, output: Path, url: str, *arguments: str, settings: str = "tests.settings", **environment: str
+    ) -> None:
+        self._output = output
+        with output.open("wb") as file:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "django", "proletarian_worker", *arguments],
+                cwd=ROOT,
+                env={**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": settings, **environment},
+                stdout=file,
+                stderr=file,
+                # A group of its own, so that a reloader's child ends with it.
+                start_new_session=True,
+            )
+
+    @property
+    def log(self) -> str:
+        """What the process has printed so far."""
+        return self._output.read_text()
+
+    def says(self, text: str) -> None:
+        """Wait until it has printed `text`."""
+        eventually(lambda: text in self.log or self._process.poll() is not None)
+        assert text in self.log
+
+    def send(self, signum: signal.Signals) -> None:
+        self._process.send_signal(signum)
+
+    def ends(self) -> int:
+        """Wait until it has ended; return its exit code, which is negative for a signal."""
+        return self._process.wait(ENDS_WITHIN)
+
+    def stop(self) -> int:
+        """Ask it to stop, as a service manager does; return its exit code."""
+        self.send(signal.SIGTERM)
+        return self.ends()
+
+    def close(self) -> None:
+        """Kill it, if it still runs, and show what it printed."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        print(f"--- {self._output.name}, exit code {self._process.returncode}\n{self.log}")
+
+
+def url_of(alias: str = "default", user: str | None = None) -> str:
+    """What DATABASE_URL of another process would be for the test database behind `alias`."""
+    given = connections[alias].settings_dict
+    password = f":{given['PASSWORD']}" if given["PASSWORD"] else ""
+    if user is not None:
+        password = f":{user}"
+    return f"postgresql://{user or given['USER']}{password}@{given['HOST']}:{given['PORT']}/{given['NAME']}"
+
+
+def sql(url: str, statement: str, values: Sequence[object] = ()) -> list[Any]:
+    """Run `statement` on a connection of its own; return its rows."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(statement, values or None)
+        return cursor.fetchall() if cursor.description else []
+
+
+def migrate(url: str) -> None:
+    """Make all tables in the database at `url`."""
+    subprocess.run(
+        [sys.executable, "-m", "django", "migrate", "--run-syncdb", "--verbosity", "0"],
+        cwd=ROOT,
+        env={**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "tests.settings"},
+        check=True,
+        timeout=60,
+    )
+
+
+def insert_jobs(url: str, job_type: str, payloads: Sequence[str]) -> None:
+    """Insert due jobs, their payloads as encoded, into a database that this process knows no alias of."""
+    sql(
+        url,
+        "INSERT INTO proletarian.job SELECT gen_random_uuid(), ':proletarian/default', %s, payload, 0, now(), now() "
+        "FROM unnest(%s::text[]) AS payload",
+        (f":{job_type}", list(payloads)),
+    )
+
+
+def claims_of(url: str, worker_id: str) -> list[int]:
+    """Process ids of the server's ends of the claim connections of one worker."""
+    found = sql(
+        url,
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND starts_with(application_name, %s)",
+        (f"{worker_id}-",),
+    )
+    return [pid for (pid,) in found]
+
+
+def unlocked_jobs(url: str) -> list[tuple[Any, ...]]:
+    """job_type and attempts of the rows that nobody has locked."""
+    return sql(url, "SELECT job_type, attempts FROM proletarian.job ORDER BY process_at FOR UPDATE SKIP LOCKED")
+
+
+def archived(url: str) -> list[tuple[Any, ...]]:
+    """job_type, status and attempts of the archive's rows, oldest first."""
+    return sql(url, "SELECT job_type, status, attempts FROM proletarian.archived_job ORDER BY finished_at")
