@@ -259,6 +259,7 @@ def _duplicate(job_id: UUID) -> DuplicateJob:
 # -- Handlers --------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class JobHandler(Handler):
     """What `@job_handler` makes of a function: it can still be called, and it can enqueue jobs for itself."""
 
@@ -345,7 +346,8 @@ def _job_type(job_type: str | None, function: Callable[..., Any]) -> str:
     name = getattr(unwrap(function), "__qualname__", "<unnamed>")
     if "<" in name:
         raise InvalidHandler(
-            f'{name} of {function.__module__} has no name of its own. Give one: @job_handler("shop/mail").'
+            f"{name} of {function.__module__} is made inside another function, or is a lambda: other processes could "
+            'not find it by that name. Give it one: @job_handler("shop/mail").'
         )
     return f"{function.__module__}/{name}"
 

@@ -21,6 +21,13 @@ class NameField(models.TextField):  # type: ignore[type-arg] # generic in the st
         prepared = super().get_prep_value(value)
         return None if prepared is None else names.to_stored(prepared)
 
+    def value_to_string(self, obj: models.Model) -> str:
+        # For dumpdata, whose text must keep what a PlainName says by its type alone.
+        return names.shown(self.value_from_object(obj))
+
+    def to_python(self, value: Any) -> Any:
+        return names.parse(value) if type(value) is str else super().to_python(value)
+
 
 class _FromTheStart:
     """Puts the colon before the text of a lookup that begins where the stored text begins; others look inside it."""

@@ -42,3 +42,9 @@ def wait_for_stop(started: str) -> None:
     while not wait_or_stop(60):
         pass
     raise JobInterrupted
+
+
+@job_handler("tests/wait-for-file-atomic", advanced=True, atomic=True)
+def wait_for_file_atomic(job: Job) -> None:
+    """`wait_for_file` inside the claim's transaction, which is the only one it uses."""
+    wait_for_file(job)

@@ -20,7 +20,7 @@ RunWorker = Callable[..., QueueWorker]
 def end_connection(pid: int) -> None:
     """End the server's end of a connection, and wait until it is gone."""
     sql(url_of(), "SELECT pg_terminate_backend(%s)", [pid])
-    eventually(lambda: not sql(url_of(), "SELECT FROM pg_stat_activity WHERE pid = %s", [pid]))
+    eventually(lambda: not sql(url_of(), "SELECT 1 FROM pg_stat_activity WHERE pid = %s", [pid]))
 
 
 class Pausing:

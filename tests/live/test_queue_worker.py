@@ -184,7 +184,7 @@ def test_no_connection_is_left_when_it_has_ended(run_worker: RunWorker, monkeypa
 
     assert worker.stop() is True
 
-    eventually(lambda: not sql(url_of(), "SELECT FROM pg_stat_activity WHERE pid = ANY(%s)", [list(pids)]))
+    eventually(lambda: not sql(url_of(), "SELECT 1 FROM pg_stat_activity WHERE pid = ANY(%s)", [list(pids)]))
 
 
 # -- Ending by itself ------------------------------------------------------------------------------------------------
