@@ -56,6 +56,9 @@ FAILED_JOB_CALLBACK_ERROR = Event(
 ARCHIVED_JOB_REPLACED = Event(
     "proletarian.worker", "archived-job-replaced", logging.WARNING, signals.archived_job_replaced
 )
+ARCHIVED_JOB_NOT_REPLACED = Event(
+    "proletarian.worker", "archived-job-not-replaced", logging.ERROR, signals.archived_job_not_replaced
+)
 SQL_TRANSIENT_EXCEPTION = Event(
     "proletarian.worker", "sql-transient-exception", logging.WARNING, signals.sql_transient_exception
 )

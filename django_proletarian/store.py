@@ -213,11 +213,24 @@ UPDATE {archived_job} AS archived
 """
 
 
+MAY_REPLACE_ARCHIVED_JOB: LiteralString = "SELECT has_table_privilege('{archived_job}', 'UPDATE')"
+DELETE_JOB: LiteralString = "DELETE FROM {job} WHERE job_id = %s"
+
+
 def replace_archived_job(
     claim: ClaimConnection, tables: Tables, job_id: UUID, status: str, now: datetime | None
-) -> None:
-    """Move the claimed job to the archive over the row that has its id there; the caller commits."""
-    claim.fetch(_for_tables(REPLACE_ARCHIVED_JOB, tables), (job_id, names.to_stored(status), now))
+) -> bool:
+    """Move the claimed job to the archive over the row that has its id there; the caller commits.
+
+    A role with the original's rights may not change the archive. Then the job only leaves the queue, for there it would
+    run again for ever, the archive keeps its older row, and this returns False.
+    """
+    [(may_replace,)] = claim.fetch(_for_tables(MAY_REPLACE_ARCHIVED_JOB, tables))
+    if may_replace:
+        claim.fetch(_for_tables(REPLACE_ARCHIVED_JOB, tables), (job_id, names.to_stored(status), now))
+    else:
+        claim.fetch(_for_tables(DELETE_JOB, tables), (job_id,))
+    return bool(may_replace)
 
 
 RETRY_JOB: LiteralString = """

@@ -272,8 +272,8 @@ def record(attempt: Attempt, verdict: Verdict) -> None:
         case Succeeded() | GaveUp():
             status = "success" if isinstance(verdict, Succeeded) else "failure"
             if not archive_job(claim, tables, job_id, status, now):
-                attempt.log(events.ARCHIVED_JOB_REPLACED)
-                replace_archived_job(claim, tables, job_id, status, now)
+                replaced = replace_archived_job(claim, tables, job_id, status, now)
+                attempt.log(events.ARCHIVED_JOB_REPLACED if replaced else events.ARCHIVED_JOB_NOT_REPLACED, status=status)
         case RetryAfter(delay, retries_left):
             retry_at = retry_job(claim, tables, job_id, delay, now)
             attempt.log(events.RETRYING, retry_at=retry_at, retries_left=retries_left)

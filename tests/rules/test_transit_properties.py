@@ -81,22 +81,26 @@ values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(values)
 def test_what_is_written_is_read_back_the_same_type_by_type(value: object) -> None:
     assert exact(decode(encode(value, keyword_keys=False))) == exact(value)
 
 
+@settings(deadline=None)
 @given(values)
 def test_with_keyword_keys_the_value_read_back_is_equal(value: object) -> None:
     assert decode(encode(value)) == value
 
 
+@settings(deadline=None)
 @given(values)
 def test_what_was_read_is_written_with_the_same_meaning(value: object) -> None:
     text = encode(value, keyword_keys=False)
     assert meaning(encode(decode(text), keyword_keys=False)) == meaning(text)
 
 
+@settings(deadline=None)
 @given(st.lists(short_keys, min_size=1, max_size=12), st.booleans())
 def test_keys_of_one_to_five_utf16_units_keep_reader_and_writer_in_step(keys: list[str], keyword_keys: bool) -> None:
     rows = [{key: n, "abcd": -n} for n, key in enumerate(keys * 3)]
@@ -108,7 +112,7 @@ def test_keys_of_one_to_five_utf16_units_keep_reader_and_writer_in_step(keys: li
     assert meaning(text)[1] == [meaning(row)[1][0] for row in plain]
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(), st.integers(1930, 2500), short_keys, st.booleans())
 def test_more_keys_than_the_cache_holds_keep_reader_and_writer_in_step(
     seed: int, count: int, prefix: str, keyword_keys: bool
@@ -121,6 +125,7 @@ def test_more_keys_than_the_cache_holds_keep_reader_and_writer_in_step(
     assert meaning(encode(decode(text), keyword_keys=keyword_keys)) == meaning(text)
 
 
+@settings(deadline=None)
 @given(values)
 def test_the_ways_for_deep_trees_agree_with_json(value: object) -> None:
     text = encode(value)
@@ -140,7 +145,7 @@ def read_or_refused(text: str) -> None:
     assert exact(decode(encode(value, keyword_keys=False))) == exact_value
 
 
-@settings(max_examples=500)
+@settings(deadline=None, max_examples=500)
 @given(st.text())
 @example("\ud800")
 @example("[\ud800]")
@@ -158,13 +163,13 @@ pieces = st.sampled_from(
 )
 
 
-@settings(max_examples=1000)
+@settings(deadline=None, max_examples=1000)
 @given(st.lists(pieces, max_size=14).map("".join))
 def test_any_text_of_transit_pieces_is_read_or_refused(text: str) -> None:
     read_or_refused(text)
 
 
-@settings(max_examples=1000)
+@settings(deadline=None, max_examples=1000)
 @given(
     st.sampled_from(SHORT_TEXTS),
     st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 3), st.text(max_size=2) | pieces), min_size=1, max_size=4),
@@ -184,13 +189,13 @@ json_trees = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=1000)
+@settings(deadline=None, max_examples=1000)
 @given(json_trees)
 def test_any_json_is_read_or_refused(tree: object) -> None:
     read_or_refused(json.dumps(tree))
 
 
-@settings(max_examples=300)
+@settings(deadline=None, max_examples=300)
 @given(json_trees, st.text('[]{},:"1 ', max_size=3), st.integers(0, 10**6))
 def test_reading_deep_texts_refuses_what_json_refuses(tree: object, added: str, place: int) -> None:
     text = json.dumps(tree)

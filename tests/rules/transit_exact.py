@@ -12,7 +12,7 @@ from django_proletarian.transit import TaggedValue
 
 
 def exact(value: object) -> object:  # noqa: PLR0911
-    """`value` with the type of everything in it: 1, 1.0 and True differ, Keyword("a") and "a", [] and (); NaN is NaN."""
+    """`value` with the type of everything in it: 1, 1.0 and True differ, Keyword("a") and "a", [] and ()."""
     kind = type(value).__name__
     if isinstance(value, Mapping):
         return kind, sorted(((exact(k), exact(v)) for k, v in value.items()), key=repr)

@@ -146,11 +146,35 @@ class TestRecording:
         enqueue("new", 2, job_id=job_id)
         claim_next_job(claim, TABLES, DEFAULT, None)
         assert not archive_job(claim, TABLES, job_id, "success", None)
-        replace_archived_job(claim, TABLES, job_id, "success", None)
+        assert replace_archived_job(claim, TABLES, job_id, "success", None)
         claim.commit()
         assert rows("proletarian.job") == []
         [row] = rows("proletarian.archived_job")
         assert (row["job_type"], row["payload"], row["attempts"], row["status"]) == (":new", '["~#\'",2]', 1, ":success")
+
+    def test_a_role_that_may_not_change_the_archive_keeps_its_older_row_and_no_job(self, claim: ClaimConnection) -> None:
+        job_id = enqueue("old")
+        claim_next_job(claim, TABLES, DEFAULT, None)
+        archive_job(claim, TABLES, job_id, "failure", None)
+        claim.commit()
+        enqueue("new", job_id=job_id)
+        # The original's grants, database/privileges/tables.sql.
+        execute(
+            "DROP ROLE IF EXISTS clerk; CREATE ROLE clerk; GRANT USAGE ON SCHEMA proletarian TO clerk;"
+            "GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON proletarian.job TO clerk;"
+            "GRANT SELECT, INSERT, TRUNCATE ON proletarian.archived_job TO clerk"
+        )
+        try:
+            claim.fetch("SET ROLE clerk")
+            claim_next_job(claim, TABLES, DEFAULT, None)
+            assert not archive_job(claim, TABLES, job_id, "success", None)
+            assert not replace_archived_job(claim, TABLES, job_id, "success", None)
+            claim.commit()
+        finally:
+            claim.close()
+            execute("DROP OWNED BY clerk; DROP ROLE clerk")
+        assert rows("proletarian.job") == []
+        assert [row["job_type"] for row in rows("proletarian.archived_job")] == [":old"]
 
 
 def plan(statement: str, values: list[object]) -> list[dict[str, Any]]:
