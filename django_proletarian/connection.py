@@ -104,6 +104,8 @@ class ClaimConnection:
         try:
             with transaction.atomic(using=self.database):
                 yield
+                # A handler may have swallowed an error that Django answers by undoing the whole block: no success then.
+                wrapper.validate_no_broken_transaction()
                 # Django's foreign keys are checked at COMMIT, where a violation would take the archive down with it.
                 with wrapper.wrap_database_errors:
                     self.fetch("SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED")
@@ -111,7 +113,8 @@ class ClaimConnection:
             connections[self.database] = handlers_own
             del wrapper.close
             on_commit += [callback for _, callback, *_ in wrapper.run_on_commit]
-            wrapper.run_on_commit = []
+            # Blocks that the handler left open would count as the next handler's.
+            wrapper.run_on_commit, wrapper.savepoint_ids, wrapper.atomic_blocks = [], [], []
             wrapper.in_atomic_block, wrapper.autocommit, wrapper.needs_rollback = False, True, False
 
 

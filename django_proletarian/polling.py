@@ -12,11 +12,12 @@ class PollingTurn:
     still wakes them all, each thread the next, without waiting for the interval.
     """
 
-    def __init__(self, stop: threading.Event) -> None:
+    def __init__(self, stop: threading.Event, threads: int) -> None:
         self._stop = stop
+        self._threads = threads
         self._lock = threading.Lock()  # guards the three below
         self._poller: int | None = None  # the thread whose turn it is
-        self._idle = 0  # threads inside wait()
+        self._busy: set[int] = set()  # threads outside wait(); those that are still to start are idle
         self._hurry = True  # the first thread polls at once
         self._turn_is_free = threading.Condition(self._lock)
         self._no_more_waiting = threading.Condition(self._lock)
@@ -29,19 +30,19 @@ class PollingTurn:
         if seconds:
             me = threading.get_ident()
             with self._lock:
-                self._idle += 1
+                self._busy.discard(me)
                 self._turn_is_free.wait_for(lambda: self._stop.is_set() or self._poller in (None, me))
                 self._poller = me
                 self._no_more_waiting.wait_for(lambda: self._stop.is_set() or self._hurry, seconds)
                 self._hurry = False
-                self._idle -= 1
+                self._busy.add(me)
         return not self._stop.is_set()
 
     def hand_on(self) -> None:
         """Let the next idle thread, if there is one, poll now: there is a job, or this thread ends, or all do."""
         with self._lock:
             self._leave()
-            self._hurry = self._idle > 0
+            self._hurry = len(self._busy) < self._threads
             self._no_more_waiting.notify()
             if self._stop.is_set():
                 self._turn_is_free.notify_all()

@@ -307,7 +307,7 @@ class QueueWorker:
         self.error: BaseException | None = None  # what ended the worker, if an error did; written by its threads
         self._log = EventLog(queue_worker_id=options.worker_id)
         self._stop = threading.Event()
-        self._turn = PollingTurn(self._stop)
+        self._turn = PollingTurn(self._stop, options.threads)
         self._budget = JobBudget(options.max_jobs)
         self._outage = Outage()
         self._lock = threading.Lock()  # guards the four below
