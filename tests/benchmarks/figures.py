@@ -70,12 +70,17 @@ class Bench:
     sizes: Sizes
     round: int
 
-    def compare(self, **measures: Callable[[], float]) -> dict[str, float]:
-        """Take two measures, the first divided by the second being the ratio; their names are those of the values."""
+    def take(self, measures: dict[str, Callable[[], float]]) -> dict[str, float]:
+        """Take the measures, one after the other."""
         order = list(measures)
         taken = {name: measures[name]() for name in (reversed(order) if self.round % 2 else order)}
-        ours, reference = order
-        return {ours: taken[ours], reference: taken[reference], RATIO: taken[ours] / taken[reference]}
+        return {name: taken[name] for name in order}
+
+    def compare(self, **measures: Callable[[], float]) -> dict[str, float]:
+        """Take two measures; the ratio is the first divided by the second."""
+        taken = self.take(measures)
+        ours, reference = taken.values()
+        return {**taken, RATIO: ours / reference}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,13 +148,12 @@ def drain_in_batches(bench: Bench) -> dict[str, float]:
         batches = jobs // JOBS_IN_A_BATCH
         return transactions_a_second(server, ONE_STATEMENT_FOR_100_JOBS, clients, batches) * JOBS_IN_A_BATCH
 
-    workers = {f"worker {processes} × {threads}": worker(processes, threads) for processes, threads in SHAPES}
-    clients = {f"pgbench, {number} clients": pgbench(number) for number in (1, 4)}
-    best = {"worker, best": max(workers.values()), "pgbench, best": max(clients.values())}
-    return {**workers, **clients, **best, RATIO: best["worker, best"] / best["pgbench, best"]}
-
-
-SHAPES = ((1, 1), (1, 4), (2, 2))
+    shapes = ((1, 1), (1, 4), (2, 2))
+    workers = {f"worker {shape[0]} × {shape[1]}": partial(worker, *shape) for shape in shapes}
+    clients = {f"pgbench, clients: {clients}": partial(pgbench, clients) for clients in (1, 4)}
+    taken = bench.take({**workers, **clients})
+    ours, reference = max(taken[name] for name in workers), max(taken[name] for name in clients)
+    return {**taken, "worker, best": ours, "pgbench, best": reference, RATIO: ours / reference}
 
 
 def drain_atomic(bench: Bench) -> dict[str, float]:
