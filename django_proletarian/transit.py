@@ -28,8 +28,8 @@ def encode(value: object, *, keyword_keys: bool = True) -> str:
     finds them; only the empty string stays a string. So a map that came from Clojure with string keys goes back
     with keywords, unless `keyword_keys` is False. Keyword keys are keywords either way.
 
-    Datetimes keep milliseconds, the rest is cut off. Subclasses of str, int, float, dict, list, tuple are written as
-    those.
+    Datetimes keep milliseconds, what is smaller is cut off. Tuples are written as lists, Enum members as their values,
+    lazy strings as text, and subclasses (a named tuple, an OrderedDict, a SafeString) as what they are based on.
 
     Raises PayloadEncodeError, with the place in the payload and what to pass instead, if there is something that
     Transit, Clojure or decode() could not hold.
@@ -48,7 +48,8 @@ def decode(text: str) -> object:
     """Return the value that the Transit-JSON `text` holds, in the compact or the verbose form.
 
     Maps are dicts, vectors and lists are lists, sets are sets; where Python wants something hashable (in map keys and
-    set members) they are FrozenMap, tuple and frozenset.
+    set members) they are FrozenMap, tuple and frozenset. Keys that differ in Clojure but not in Python (1 and 1.0,
+    :a and "a"), and dates outside of Python's years, are refused rather than lost.
 
     Whatever `text` is, nothing but PayloadDecodeError is raised. Its message has the place, and of the payload no more
     than a tag or a cache code.

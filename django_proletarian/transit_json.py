@@ -25,7 +25,7 @@ def parse(text: str) -> object:
     Raises Refused, or json.JSONDecodeError, whose message holds nothing of `text` (but whose `doc` does).
     """
     _refuse_lone_surrogates(text)
-    if text.count("[") + text.count("{") > _SHALLOW:
+    if len(text) > _SHALLOW and text.count("[") + text.count("{") > _SHALLOW:
         depth = _depth(text)
         if depth > 2 * MAX_DEPTH + 2:  # a set, for one, takes two arrays
             raise Refused(f"nested deeper than {MAX_DEPTH} levels")
@@ -117,7 +117,7 @@ def _refuse_lone_surrogates(text: str) -> None:
             text.encode()
         except UnicodeEncodeError as error:
             raise Refused(f"a lone surrogate at character {error.start}") from None
-    if "\\ud" in text or "\\uD" in text:
+    if "\\u" in text:
         for escape in _ESCAPE.finditer(text):
             if escape[1]:
                 raise Refused(f"a lone surrogate at character {escape.start()}")

@@ -5,6 +5,7 @@ Called by transit.decode.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import partial
@@ -26,7 +27,7 @@ _Finish = Callable[[list[object], bool], object]
 _Open = tuple[Iterator[object], list[object], _Finish, bool, bool, bool]
 
 
-def value_of(tree: object) -> object:  # noqa: PLR0912 (one loop over all kinds is what makes it fast)
+def value_of(tree: object) -> object:  # noqa: PLR0912, PLR0915 (one loop, since calls cost more than all else)
     """Walk through `tree` in the order of its text, on which the cache depends."""
     cache: list[object] = []
     outer: list[_Open] = []
@@ -39,15 +40,21 @@ def value_of(tree: object) -> object:  # noqa: PLR0912 (one loop over all kinds 
             for item in items:
                 kind = type(item)
                 if kind is str:
-                    if item[:2] == "~:":  # _scalar() would do, but most strings are keywords or mean themselves
-                        value: object = Keyword(item[2:])
-                        if len(item) > 3 or is_long(item):
-                            _remember(value, cache)
+                    start = item[:1]
+                    if start == "~":
+                        if item[1:2] == ":":  # _scalar() would do, but most are keywords
+                            value: object = Keyword(item[2:])
+                            if len(item) > 3 or is_long(item):
+                                _remember(value, cache)
+                        else:
+                            value = _scalar(item, cached and not len(values) & 1, cache)
+                            if type(value) is _Tag:
+                                raise _misplaced(value)
                         values.append(value)
-                    elif item[:1] in PREFIXES:
-                        value = _scalar(item, cached and not len(values) & 1, cache)
+                    elif start == "^":
+                        value = _recall(item, cache)
                         if type(value) is _Tag:
-                            raise Refused(f"the tag {value[:20]!r} in the place of a value")
+                            raise _misplaced(value)
                         values.append(value)
                     else:
                         if cached and not len(values) & 1 and is_long(item):
@@ -65,13 +72,15 @@ def value_of(tree: object) -> object:  # noqa: PLR0912 (one loop over all kinds 
             else:
                 if not outer:
                     return values[0]
-                made, must_hash, make = values, hashed, finish
+                done, must_hash, make = values, hashed, finish
                 items, values, finish, pairs, cached, hashed = outer.pop()
-                values.append(make(made, must_hash))
+                try:
+                    value = make(done, must_hash)
+                except RecursionError:  # from comparing two of them, which Python does if their hashes are the same
+                    raise Refused("a map or set with keys or members that are equal, but very deep") from None
+                values.append(value)
     except Refused as refused:
         problem = str(refused)
-    except RecursionError:  # comparing keys, which only happens if their hashes are the same
-        problem = "a map or set with keys or members that are equal, or too deep to be compared"
     outer.append((items, values, finish, pairs, cached, hashed))
     raise PayloadDecodeError(f"The payload is not Transit that Python can hold: {problem}, at {_place(outer)}.")
 
@@ -80,6 +89,10 @@ class _Tag(str):
     """What "~#tag" reads as; it opens a tagged value and may stand nowhere else."""
 
     __slots__ = ()
+
+
+def _misplaced(tag: _Tag) -> Refused:
+    return Refused(f"the tag {tag[:20]!r} in the place of a value")
 
 
 def _open(node: Any, cache: list[object], hashed: bool) -> _Open:
@@ -106,18 +119,18 @@ def _tag(first: object, cache: list[object]) -> _Tag | None:
     """The tag that `first`, the first item of an array or object, is or stands for; if none, it is not read yet."""
     if type(first) is not str or not first.startswith(("~#", "^")):
         return None
-    value = _scalar(first, False, cache)
+    value = _recall(first, cache) if first[0] == "^" else _scalar(first, False, cache)
     return value if type(value) is _Tag else None
 
 
-def _open_tagged(tag: str, item: Any, hashed: bool) -> _Open:
+def _open_tagged(tag: _Tag, item: Any, hashed: bool) -> _Open:
     if tag not in STRUCTURE_TAGS:
         return iter((item,)), [], partial(_tagged, tag), False, False, hashed
     if type(item) is not list:
         raise Refused(f"the tag {tag!r} before something other than an array")
     match tag:
         case "set":
-            return iter(item), [], _frozenset if hashed else _set, False, False, True
+            return iter(item), [], _frozenset if hashed else _set, False, False, True  # what is in it must be hashable
         case "cmap":
             return iter(item), [], _map, True, False, hashed
         case "ratio":
@@ -127,17 +140,10 @@ def _open_tagged(tag: str, item: Any, hashed: bool) -> _Open:
 
 
 def _scalar(text: str, is_cached_key: bool, cache: list[object]) -> object:
-    """What a string that begins with "~" or "^" stands for."""
-    if text[0] == "^":
-        try:
-            return cache[_INDEX_OF_CODE[text]]
-        except LookupError:
-            raise Refused(f"the cache code {text[:3]!r}, which stands for nothing here") from None
+    """What a string that begins with "~" means."""
     code = text[1:2]
     value: object
-    if text[0] == "`":
-        value = text
-    elif code == ":":
+    if code == ":":
         value = Keyword(text[2:])
     elif code == "#":
         value = _Tag(text[2:])
@@ -150,6 +156,13 @@ def _scalar(text: str, is_cached_key: bool, cache: list[object]) -> object:
     if (is_cached_key or code in CACHED_ANYWHERE) and (len(text) > 3 or is_long(text)):
         _remember(value, cache)
     return value
+
+
+def _recall(code: str, cache: list[object]) -> object:
+    try:
+        return cache[_INDEX_OF_CODE[code]]
+    except LookupError:
+        raise Refused(f"the cache code {code[:3]!r}, which stands for nothing here") from None
 
 
 def _remember(value: object, cache: list[object]) -> None:
@@ -172,7 +185,7 @@ def _array(values: list[object], hashed: bool) -> object:
 
 
 def _map(values: list[object], hashed: bool) -> object:
-    if len(values) > 2000:
+    if len(values) > 400:
         _refuse_flood(values[::2])
     one_by_one = iter(values)
     made = dict(zip(one_by_one, one_by_one))  # noqa: B905 (an odd one out is noticed below)
@@ -184,7 +197,7 @@ def _map(values: list[object], hashed: bool) -> object:
 
 
 def _set(values: list[object], hashed: bool) -> object:
-    if len(values) > 1000:
+    if len(values) > 200:
         _refuse_flood(values)
     made = set(values)
     if len(made) != len(values):
@@ -197,8 +210,8 @@ def _frozenset(values: list[object], hashed: bool) -> object:
 
 
 def _refuse_flood(keys: list[object]) -> None:
-    """Numbers can be chosen to have all the same hash, so that making a set of them takes quadratic time."""
-    if len(set(map(hash, keys))) < len(keys) // 2:
+    """Numbers can be chosen to have all the same hash, so that a dict or set of them takes quadratic time to make."""
+    if max(Counter(map(hash, keys)).values()) > 100:
         raise Refused("many keys or members that are equal in Python, or chosen to hash alike")
 
 
@@ -208,7 +221,7 @@ def _ratio(values: list[object], hashed: bool) -> object:
     return Fraction(*cast("list[int]", values))
 
 
-def _tagged(tag: str, values: list[object], hashed: bool) -> object:
+def _tagged(tag: _Tag, values: list[object], hashed: bool) -> object:
     value = values[0]
     if tag == "'":  # around a scalar at the top, which a text can't be alone
         return value

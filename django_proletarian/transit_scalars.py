@@ -1,7 +1,8 @@
-"""Values that Transit writes as one string, and the four tags of our own over a string: text to value and back.
+"""Values that Transit writes as one string, and the three tags that we put before one: text to value and back.
 
-Called by transit.py. The readers take what follows "~" and the code, or the string under the tag; they raise Refused,
-or ValueError or ArithmeticError, whose messages may hold the text and must not be shown.
+Called by transit_reader.py and transit_writer.py, through the tables at the end. The readers take what follows "~" and
+the code, or the string under the tag. They raise Refused; or ValueError, ArithmeticError or LookupError, whose
+messages may hold the text and must not be shown.
 """
 
 from __future__ import annotations

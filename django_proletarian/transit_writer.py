@@ -182,7 +182,7 @@ def _known(item: Any) -> tuple[type, Any]:
             return str, str.__str__(item)
         if kind is int or kind is float:
             return kind, kind.__pos__(item)
-        if kind in _KNOWN and not hasattr(item, "getlist"):
+        if kind in _KNOWN and not hasattr(item, "getlist"):  # a QueryDict is a dict that hides values
             return kind, item
     raise Refused(_refusal(item))
 

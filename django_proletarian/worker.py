@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +18,7 @@ from datetime import datetime
 from django.db import connections
 
 from django_proletarian import log as events
-from django_proletarian.connection import ClaimConnection, handlers_connections
+from django_proletarian.connection import COMMIT, ClaimConnection, handlers_connections
 from django_proletarian.errors import JobInterrupted, NoHandler, PayloadDecodeError
 from django_proletarian.handlers import FailedJobCallback, Handler
 from django_proletarian.interrupts import current_stop
@@ -38,9 +38,11 @@ from django_proletarian.retry import (
 )
 from django_proletarian.serializers import Serializer
 from django_proletarian.store import (
+    ClaimBounds,
     ClaimedJob,
     Tables,
-    archive_job,
+    archiving,
+    as_datetime,
     claim_next_job,
     replace_archived_job,
     retry_job,
@@ -85,6 +87,7 @@ class Attempt:
     stop: threading.Event
     log: EventLog
     job: Job
+    is_archived: bool  # the archive has a row of this id from before
     unreadable: BaseException | None  # why the payload could not be decoded
     handler: Handler | None
     on_commit: list[Callable[[], object]]  # what an atomic handler asked for; filled when it ends
@@ -119,35 +122,69 @@ def process_next_job(
     *,
     stop: threading.Event | None = None,
     log: EventLog | None = None,
-    on_claimed: Callable[[], object] | None = None,
 ) -> bool | None:
     """Claim the oldest due job of `queue`, run it, record what became of it, commit: one transaction.
 
     Returns True after a job, False after an interrupted one or when a stop was asked meanwhile, None if nothing is due.
-    `stop` is the event that asks; `on_claimed` is called once a job is locked, before it runs. If the database fails,
-    or the handler raises what is no Exception, the transaction rolls back, the row waits for the next worker as it
-    was, and the error comes through.
+    `stop` is the event that asks. If the database fails, or the handler raises what is no Exception, the transaction
+    rolls back, the row waits for the next worker as it was, and the error comes through.
 
     Source: proletarian/worker.clj, process-next-job!.
     """
-    stop = stop or threading.Event()
-    log = log or EventLog(queue_worker_id=options.worker_id)
+    return process_jobs(
+        options,
+        claim,
+        [queue],
+        stop=stop or threading.Event(),
+        log=log or EventLog(queue_worker_id=options.worker_id),
+        budget=JobBudget(1),
+        bounds=ClaimBounds(),
+    )
+
+
+def process_jobs(
+    options: WorkerOptions,
+    claim: ClaimConnection,
+    queues: Sequence[str],
+    *,
+    stop: threading.Event,
+    log: EventLog,
+    budget: JobBudget,
+    bounds: ClaimBounds,
+    on_claimed: Callable[[], object] = lambda: None,
+) -> bool | None:
+    """Process one due job after another, always of the first of `queues` that has one, until none is due.
+
+    Ends too when a stop is asked, a job is interrupted, or the budget is spent. Each job is a transaction; what became
+    of it goes to the server in the same message as the claim of the next, one round trip a job. `on_claimed` is called
+    when a job is locked, before it runs. Returns, and raises, what process_next_job does, for the last job.
+    """
+    result: bool | None = None
+    settled: list[str] = []  # SQL that ends the transaction of the job before
     try:
-        row = claim_next_job(claim, options.tables, queue, options.now())
-        if row is None:
-            return None
-        if on_claimed is not None:
+        while budget.take():
+            job = claim_next_job(claim, options.tables, queues, options.now(), bounds=bounds, first=settled)
+            settled = []
+            if job is None:
+                budget.give_back()
+                return result
             on_claimed()
-        attempt = begin_attempt(options, claim, row, stop, log)
-        outcome = run_handler(attempt)
-        verdict = decide_on(attempt, outcome)
-        record(attempt, verdict)
-        claim.commit()
+            attempt = begin_attempt(options, claim, job, stop, log)
+            verdict = decide_on(attempt, run_handler(attempt))
+            settled = [*settling(attempt, verdict), COMMIT]
+            result = not isinstance(verdict, LeftInQueue) and not stop.is_set()
+            if attempt.on_commit or not result:
+                claim.send(*settled)
+                settled = []
+                run_on_commit(attempt)
+            if not result:
+                return result
+        if settled:
+            claim.send(*settled)
     except BaseException:
         claim.close()
         raise
-    run_on_commit(attempt)
-    return not isinstance(verdict, LeftInQueue) and not stop.is_set()
+    return result
 
 
 def begin_attempt(
@@ -166,8 +203,8 @@ def begin_attempt(
         job_type=row.job_type,
         payload=payload,
         attempts=row.attempts + 1,
-        enqueued_at=row.enqueued_at,
-        process_at=row.process_at,
+        enqueued_at=as_datetime(row.enqueued_at),
+        process_at=as_datetime(row.process_at),
     )
     return Attempt(
         options=options,
@@ -175,6 +212,7 @@ def begin_attempt(
         stop=stop,
         log=log.within(job_id=job.job_id, job_type=job.job_type, attempt=job.attempts),
         job=job,
+        is_archived=row.is_archived,
         unreadable=unreadable,
         handler=options.find_handler(row.job_type),
         on_commit=[],
@@ -201,6 +239,8 @@ def run_handler(attempt: Attempt) -> Outcome:
     except JobInterrupted as error:
         return Interrupted(error)
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 # the one that counts as a failure
+        if attempt.claim.is_lost:
+            raise  # an atomic handler found the lock gone: the job is another worker's to run
         return Interrupted(error) if attempt.stop.is_set() else Raised(error)
     return Returned()
 
@@ -265,20 +305,22 @@ def tell_failed_job(attempt: Attempt, error: BaseException) -> None:
         attempt.log(events.FAILED_JOB_CALLBACK_ERROR, error=broken)
 
 
-def record(attempt: Attempt, verdict: Verdict) -> None:
-    """Write the verdict into the claim's transaction."""
+def settling(attempt: Attempt, verdict: Verdict) -> list[str]:
+    """SQL that writes the verdict into the claim's transaction; what needs an answer has been sent already."""
     claim, tables, job_id, now = attempt.claim, attempt.options.tables, attempt.job.job_id, attempt.options.now()
     match verdict:
         case Succeeded() | GaveUp():
             status = "success" if isinstance(verdict, Succeeded) else "failure"
-            if not archive_job(claim, tables, job_id, status, now):
-                replaced = replace_archived_job(claim, tables, job_id, status, now)
-                attempt.log(events.ARCHIVED_JOB_REPLACED if replaced else events.ARCHIVED_JOB_NOT_REPLACED, status=status)
+            if not attempt.is_archived:
+                return [archiving(claim, tables, job_id, status, now)]
+            replaced = replace_archived_job(claim, tables, job_id, status, now)
+            attempt.log(events.ARCHIVED_JOB_REPLACED if replaced else events.ARCHIVED_JOB_NOT_REPLACED, status=status)
         case RetryAfter(delay, retries_left):
             retry_at = retry_job(claim, tables, job_id, delay, now)
             attempt.log(events.RETRYING, retry_at=retry_at, retries_left=retries_left)
         case LeftInQueue():
             pass  # the row is as it should be
+    return []
 
 
 def run_on_commit(attempt: Attempt) -> None:
@@ -385,9 +427,10 @@ class QueueWorker:
 
     def _poll_until_stopped(self, claim: ClaimConnection, log: EventLog) -> None:
         pause = pauses()
+        bounds = ClaimBounds()
         while self._turn.wait(0 if self.options.drain else self.options.polling_interval):
             try:
-                self._run_due_jobs(claim, log)
+                self._run_due_jobs(claim, log, bounds)
             except BaseException as error:  # noqa: BLE001 # a thread that dies leaves a worker that only looks alive
                 self._after_error(error, log)
                 self._turn.leave()
@@ -398,25 +441,29 @@ class QueueWorker:
                     return
         log(events.WORKER_INTERRUPTED)
 
-    def _run_due_jobs(self, claim: ClaimConnection, log: EventLog) -> None:
-        """Run jobs, of the first queue that has one each time, until none is due or a stop is asked."""
+    def _run_due_jobs(self, claim: ClaimConnection, log: EventLog, bounds: ClaimBounds) -> None:
+        """Run jobs until none is due or a stop is asked."""
+
+        def database_answered() -> None:
+            if self._outage.ended():
+                log(events.DATABASE_IS_BACK)
+
+        def claimed() -> None:
+            database_answered()
+            self._turn.hand_on()
+
         log(events.POLLING_FOR_JOBS)
-        while self._budget.take():
-            result = None
-            try:
-                for queue in self.options.queues:
-                    result = process_next_job(
-                        self.options, claim, queue, stop=self._stop, log=log, on_claimed=self._turn.hand_on
-                    )
-                    if self._outage.ended():
-                        log(events.DATABASE_IS_BACK)
-                    if result is not None:
-                        break
-            finally:
-                if not result:
-                    self._budget.give_back()
-            if not result:
-                return
+        process_jobs(
+            self.options,
+            claim,
+            self.options.queues,
+            stop=self._stop,
+            log=log,
+            budget=self._budget,
+            bounds=bounds,
+            on_claimed=claimed,
+        )
+        database_answered()
 
     def _after_error(self, error: BaseException, log: EventLog) -> None:
         """Log an error of the polling loop, and stop the worker if that is what is left, or what is asked for."""

@@ -155,8 +155,8 @@ class TestTransactions:
     def test_others_see_the_row_at_the_commit_and_not_before(self, committed: None, claim: ClaimConnection) -> None:
         with transaction.atomic():
             enqueue("foo", 1)
-            assert claim.fetch("SELECT count(*) FROM proletarian.job") == [(0,)]
-        assert claim.fetch("SELECT count(*) FROM proletarian.job") == [(1,)]
+            assert claim.send("SELECT count(*) FROM proletarian.job") == [("0",)]
+        assert claim.send("SELECT count(*) FROM proletarian.job") == [("1",)]
 
 
 BAD: list[Any] = [
