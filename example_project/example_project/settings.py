@@ -1,11 +1,6 @@
 """Settings of the example shop: what `startproject` makes, and a few lines more for the jobs."""
 
-import os
-from pathlib import Path
-
 import dj_database_url
-
-BASE_DIR = Path(__file__).resolve().parent.parent
 
 DEBUG = True
 SECRET_KEY = "of an example, so it need not be secret"
@@ -22,11 +17,7 @@ INSTALLED_APPS = [
     "shop",
 ]
 
-# Jobs live in this database, beside the orders: that is the whole idea.
-if "DATABASE_URL" not in os.environ:
-    from example_project import embedded  # only here, since with a server of one's own the package is not needed
-
-    os.environ["DATABASE_URL"] = embedded.start(BASE_DIR.parent / ".demo").get_uri()
+# From DATABASE_URL; manage.py starts a server if there is none. Jobs live beside the orders: that is the whole idea.
 DATABASES = {"default": dj_database_url.config()}
 
 # Everything in here has a default. Two jobs run at once; reports, which are slow, run when nothing else is due.

@@ -16,7 +16,10 @@ from tests.live.processes import WorkerProcess, archived, claims_of, unlocked_jo
 def test_two_processes_with_four_threads_run_each_of_2000_jobs_once(
     committed: None, spawn: Callable[..., WorkerProcess]
 ) -> None:
-    workers = [spawn("--threads", "4", "--worker-id", name) for name in ("left", "right")]
+    # Opening a connection for each job would take far longer than the job.
+    workers = [
+        spawn("--threads", "4", "--worker-id", name, settings="tests.live.settings") for name in ("left", "right")
+    ]
     eventually(lambda: claims_of(url_of(), "left") and claims_of(url_of(), "right"))
 
     ids = enqueue_many([NewJob("tests/append", number) for number in range(2000)])

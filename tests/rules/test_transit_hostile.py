@@ -270,6 +270,8 @@ def seconds(function: Callable[[], object]) -> float:
         # integers that all hash to 0: a dict of them would take minutes
         json.dumps(["^ ", *[part for n in range(60_000) for part in (f"~n{n * (2**61 - 1)}", 1)]]),
         json.dumps(["~#set", [f"~n{n * (2**61 - 1)}" for n in range(60_000)]]),
+        json.dumps(["~#set", [n if n % 3 else f"~n{n * (2**61 - 1)}" for n in range(120_000)]]),
+        json.dumps([["~#set", [f"~n{n * (2**61 - 1)}" for n in range(200)]] for _ in range(250)]),
         # a string that never ends, each escape of which might begin it anew
         "[" * 200 + '"' + '\\"' * 500_000,
         # one long key, hashed again and again

@@ -145,7 +145,7 @@ def read_or_refused(text: str) -> None:
     assert exact(decode(encode(value, keyword_keys=False))) == exact_value
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=200)
 @given(st.text())
 @example("\ud800")
 @example("[\ud800]")
@@ -163,13 +163,13 @@ pieces = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=1000)
+@settings(deadline=None, max_examples=300)
 @given(st.lists(pieces, max_size=14).map("".join))
 def test_any_text_of_transit_pieces_is_read_or_refused(text: str) -> None:
     read_or_refused(text)
 
 
-@settings(deadline=None, max_examples=1000)
+@settings(deadline=None, max_examples=300)
 @given(
     st.sampled_from(SHORT_TEXTS),
     st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 3), st.text(max_size=2) | pieces), min_size=1, max_size=4),
@@ -189,7 +189,7 @@ json_trees = st.recursive(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=1000)
+@settings(deadline=None, max_examples=300)
 @given(json_trees)
 def test_any_json_is_read_or_refused(tree: object) -> None:
     read_or_refused(json.dumps(tree))
