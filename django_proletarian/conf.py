@@ -49,6 +49,9 @@ class Settings:
     clock: object
     threads: int
     polling_interval: float
+    idle_polling_interval: float
+    unbounded_claim_interval: float
+    listen_database: str | None
     shutdown_timeout: float
     worker_id: str | None
 
@@ -149,6 +152,12 @@ def _worker_id(value: Any) -> str | None:
     return value
 
 
+def _alias(value: Any) -> str | None:
+    if value is not None and value not in django_settings.DATABASES:
+        raise ValueError("is not an alias of DATABASES")
+    return value
+
+
 OPTIONS = (
     Option("JOB_TABLE", "proletarian.job", _table, "E002", '"proletarian.job"'),
     Option("ARCHIVED_JOB_TABLE", "proletarian.archived_job", _table, "E003", '"proletarian.archived_job"'),
@@ -171,6 +180,9 @@ OPTIONS = (
     Option("CLOCK", None, _callable, "E012", '"shop.clock.now"', may_be_path=True),
     Option("THREADS", 1, _threads, "E013", "4"),
     Option("POLLING_INTERVAL", 0.1, _interval, "E014", "0.1"),
+    Option("IDLE_POLLING_INTERVAL", 1.0, _interval, "E018", "1"),
+    Option("UNBOUNDED_CLAIM_INTERVAL", 1.0, _interval, "E019", "1"),
+    Option("LISTEN_DATABASE", None, _alias, "E020", '"direct"'),
     Option("SHUTDOWN_TIMEOUT", 10.0, _timeout, "E015", "10"),
     Option("WORKER_ID", None, _worker_id, "E016", '"mail-1"'),
 )
@@ -290,6 +302,7 @@ def worker_options(
     values = {key: resolved(key.upper()) for key in WORKER_SETTINGS}
     values |= {key: _read_given(key, value) for key, value in given.items() if value is not None}
     chosen = settings().queues if queues is None else _read_given("queues", list(queues))
+    values["listen_database"] = values["listen_database"] or database
     if values["worker_id"] is None:
         values["worker_id"] = f"proletarian[{','.join(names.shown(queue) for queue in chosen)}]"
     return WorkerOptions(
@@ -308,6 +321,9 @@ WORKER_SETTINGS = (
     "worker_id",
     "threads",
     "polling_interval",
+    "idle_polling_interval",
+    "unbounded_claim_interval",
+    "listen_database",
     "shutdown_timeout",
     "retry_strategy",
     "failed_job",

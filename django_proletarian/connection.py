@@ -5,7 +5,9 @@ The store sends its statements through the first; the worker lends it to `atomic
 
 from __future__ import annotations
 
+import os
 import re
+import selectors
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -59,8 +61,8 @@ class Statement:
         return PARAMETER.sub(lambda match: typed[int(match[1]) - 1], self.text)
 
 
-class ClaimConnection:
-    """A worker thread's private connection, which holds the lock and the open transaction of the job that runs.
+class PrivateConnection:
+    """A connection of one of the worker's threads, apart from Django's.
 
     `database` is the alias to connect as; `name` is what the server shows as application_name. Opened when first used,
     by the thread that uses it, which must also close it. Errors are psycopg's, or Django's where connecting failed.
@@ -75,7 +77,7 @@ class ClaimConnection:
         self._wrapper: BaseDatabaseWrapper | None = None
         self._pgconn: PGconn | None = None
         self._begin = BEGIN
-        self._keeps_statements = False
+        self._keeps_session = False
         self._prepared: set[str] = set()  # names of statements
 
     def __enter__(self) -> Self:
@@ -93,6 +95,28 @@ class ClaimConnection:
             wrapper.close()
 
     @property
+    def keeps_session(self) -> bool:
+        """Whether all transactions run on one server connection, as they do not behind a pooler. Opens it."""
+        if self._pgconn is None:
+            self._open()
+        return self._keeps_session
+
+    def wait_for_notify(self, wake: int, seconds: float) -> list[str]:
+        """Wait until the server notifies, the file descriptor `wake` is readable, or `seconds` pass.
+
+        Returns the payloads of the notifications that came. Raises OperationalError if the connection is gone.
+        """
+        pgconn = self._pgconn or self._open()
+        with selectors.DefaultSelector() as selector:
+            selector.register(pgconn.socket, selectors.EVENT_READ)
+            selector.register(wake, selectors.EVENT_READ)
+            for key, _ in selector.select(seconds):
+                if key.fd == wake:
+                    os.read(wake, 4096)
+        pgconn.consume_input()
+        return [notify.extra.decode() for notify in iter(pgconn.notifies, None)]
+
+    @property
     def is_lost(self) -> bool:
         """Whether the last message found the connection gone, and with it the job's lock."""
         return self._pgconn is not None and self._pgconn.status != psycopg.pq.ConnStatus.OK
@@ -106,11 +130,11 @@ class ClaimConnection:
     def call(self, statement: Statement, *values: object) -> str:
         """SQL that runs `statement` with `values`: the prepared one, where the connection keeps those.
 
-        A value is None, a str, a number, a UUID or an aware datetime.
+        A value is None, a str, a number, a UUID, an aware datetime, or a list of such.
         """
         pgconn = self._pgconn or self._open()
         literals = [_literal(pgconn, value) for value in values]
-        if not self._keeps_statements:
+        if not self._keeps_session:
             return statement.inline(literals)
         if statement.name not in self._prepared:
             self.send(f"PREPARE {statement.name} ({', '.join(statement.types)}) AS {statement.text}")
@@ -143,14 +167,18 @@ class ClaimConnection:
         [(server_process,)] = self.send(*_set("SESSION", KEEPALIVES), "SELECT pg_backend_pid()")
         # A pooler such as PgBouncer tells its clients a process number of its own. Behind one, the next transaction may
         # run on another server connection, which knows neither our settings nor our prepared statements.
-        self._keeps_statements = server_process == str(self._pgconn.backend_pid)
+        self._keeps_session = server_process == str(self._pgconn.backend_pid)
         self._prepared.clear()
-        if self._keeps_statements:
+        if self._keeps_session:
             self._begin = BEGIN
             self.send(*_set("SESSION", settings))
         else:
             self._begin = "; ".join([BEGIN, *_set("LOCAL", settings)])
         return self._pgconn
+
+
+class ClaimConnection(PrivateConnection):
+    """A worker thread's connection that holds the lock and the open transaction of the job that runs."""
 
     @contextmanager
     def lent_to_handler(self, on_commit: list[Callable[[], object]]) -> Iterator[None]:
@@ -228,6 +256,8 @@ def _literal(pgconn: PGconn, value: object) -> str:
         return bytes(psycopg.pq.Escaping(pgconn).escape_literal(value.encode())).decode()
     if isinstance(value, datetime):
         return f"'{value.astimezone(UTC).isoformat()}'"
+    if isinstance(value, list):
+        return f"ARRAY[{', '.join(_literal(pgconn, item) for item in value)}]"
     return f"'{value}'"
 
 

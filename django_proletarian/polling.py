@@ -16,35 +16,47 @@ class PollingTurn:
         self._stop = stop
         self._lock = threading.Lock()  # guards the three below
         self._poller: int | None = None  # the thread whose turn it is
-        self._idle = 0  # threads inside wait()
+        self._idle: set[int] = set()  # the threads between take() and the end of sleep()
         self._hurry = True  # the first thread polls at once
         self._turn_is_free = threading.Condition(self._lock)
         self._no_more_waiting = threading.Condition(self._lock)
 
-    def wait(self, seconds: float) -> bool:
-        """Sleep until it is this thread's turn to poll; False if a stop was asked.
-
-        `seconds` is how long the thread whose turn it is waits for a hurry; 0 polls at once, out of turn.
-        """
-        if seconds:
-            me = threading.get_ident()
-            with self._lock:
-                self._idle += 1
-                self._turn_is_free.wait_for(lambda: self._stop.is_set() or self._poller in (None, me))
-                self._poller = me
-                self._no_more_waiting.wait_for(lambda: self._stop.is_set() or self._hurry, seconds)
-                self._hurry = False
-                self._idle -= 1
+    def take(self) -> bool:
+        """Sleep until it is this thread's turn to poll; False if a stop was asked."""
+        me = threading.get_ident()
+        with self._lock:
+            self._idle.add(me)
+            self._turn_is_free.wait_for(lambda: self._stop.is_set() or self._poller in (None, me))
+            self._poller = me
         return not self._stop.is_set()
 
-    def hand_on(self) -> None:
-        """Let the next idle thread, if there is one, poll now: there is a job, or this thread ends, or all do."""
+    @property
+    def is_hurried(self) -> bool:
+        """Whether `sleep` would return at once."""
+        return self._hurry
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for `seconds`, or less if there is a hurry. Called by the thread whose turn it is."""
+        with self._lock:
+            self._no_more_waiting.wait_for(lambda: self._stop.is_set() or self._hurry, seconds)
+            self._hurry = False
+            self._idle.discard(threading.get_ident())
+
+    def hurry(self) -> None:
+        """Let the thread whose turn it is, or will be, poll now."""
+        with self._lock:
+            self._hurry = True
+            self._no_more_waiting.notify()
+
+    def hand_on(self) -> bool:
+        """Let the next idle thread poll now: there is a job, or this thread ends, or all do. False if none is idle."""
         with self._lock:
             self._leave()
-            self._hurry = self._idle > 0
+            self._hurry = bool(self._idle)
             self._no_more_waiting.notify()
             if self._stop.is_set():
                 self._turn_is_free.notify_all()
+            return self._hurry
 
     def leave(self) -> None:
         """Let another idle thread poll when the interval is over. Called by a thread that can't poll just now."""
@@ -52,6 +64,7 @@ class PollingTurn:
             self._leave()
 
     def _leave(self) -> None:
+        self._idle.discard(threading.get_ident())
         if self._poller == threading.get_ident():
             self._poller = None
             self._turn_is_free.notify()

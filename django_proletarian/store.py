@@ -9,6 +9,7 @@ Source: proletarian/db.clj.
 from __future__ import annotations
 
 import functools
+import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -59,12 +60,17 @@ class NewJob:
 
 # A delay is seconds times a second, not an interval of days: those follow the session's time zone across DST.
 # GREATEST passes over NULL, and so leaves "now" where there is neither a date nor a delay.
+# NOTIFY takes one lock for the whole server at commit, so it is sent only if a worker is asleep: see `doze`.
 INSERT_JOB: LiteralString = """
-INSERT INTO {job} (job_id, queue, job_type, payload, attempts, enqueued_at, process_at)
-SELECT %s, %s, %s, %s, 0, clock.now,
-       GREATEST(clock.now, COALESCE(%s::timestamptz, clock.now + %s::float8 * interval '1 second'))
-  FROM (SELECT COALESCE(%s::timestamptz, statement_timestamp()) AS now) AS clock
-    ON CONFLICT (job_id) DO NOTHING
+WITH inserted AS (
+    INSERT INTO {job} (job_id, queue, job_type, payload, attempts, enqueued_at, process_at)
+    SELECT %s, %s, %s, %s, 0, clock.now,
+           GREATEST(clock.now, COALESCE(%s::timestamptz, clock.now + %s::float8 * interval '1 second'))
+      FROM (SELECT COALESCE(%s::timestamptz, statement_timestamp()) AS now) AS clock
+        ON CONFLICT (job_id) DO NOTHING
+ RETURNING job_id
+)
+SELECT CASE WHEN NOT pg_try_advisory_xact_lock_shared(%s) THEN pg_notify('proletarian', %s)::text END FROM inserted
 """
 
 
@@ -74,20 +80,27 @@ def insert_job(cursor: CursorWrapper, tables: Tables, job: NewJob, now: datetime
     Source: proletarian/db.clj, enqueue!; proletarian/job.clj, process-at.
     """
     delay = None if job.process_in is None else job.process_in.total_seconds()
-    values = (job.job_id, job.queue, job.job_type, job.payload, job.process_at, delay, now)
+    key = sleepers_key(tables, job.queue)
+    values = (job.job_id, job.queue, job.job_type, job.payload, job.process_at, delay, now, key, str(key))
     cursor.execute(_for_tables(INSERT_JOB, tables), values)
     return bool(cursor.rowcount)
 
 
 INSERT_JOBS: LiteralString = """
-INSERT INTO {job} (job_id, queue, job_type, payload, attempts, enqueued_at, process_at)
-SELECT new.job_id, new.queue, new.job_type, new.payload, 0, clock.now,
-       GREATEST(clock.now, COALESCE(new.process_at, clock.now + new.delay * interval '1 second'))
-  FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::timestamptz[], %s::float8[])
-           AS new (job_id, queue, job_type, payload, process_at, delay),
-       (SELECT COALESCE(%s::timestamptz, statement_timestamp()) AS now) AS clock
-    ON CONFLICT (job_id) DO NOTHING
-RETURNING job_id
+WITH inserted AS (
+    INSERT INTO {job} (job_id, queue, job_type, payload, attempts, enqueued_at, process_at)
+    SELECT new.job_id, new.queue, new.job_type, new.payload, 0, clock.now,
+           GREATEST(clock.now, COALESCE(new.process_at, clock.now + new.delay * interval '1 second'))
+      FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::timestamptz[], %s::float8[])
+               AS new (job_id, queue, job_type, payload, process_at, delay),
+           (SELECT COALESCE(%s::timestamptz, statement_timestamp()) AS now) AS clock
+        ON CONFLICT (job_id) DO NOTHING
+ RETURNING job_id
+), told AS (
+    SELECT count(CASE WHEN NOT pg_try_advisory_xact_lock_shared(key) THEN pg_notify('proletarian', key::text)::text END)
+      FROM unnest(%s::bigint[]) AS key
+)
+SELECT job_id FROM inserted CROSS JOIN told
 """
 
 
@@ -101,9 +114,17 @@ def insert_jobs(cursor: CursorWrapper, tables: Tables, jobs: Sequence[NewJob], n
         [job.process_at for job in jobs],
         [None if job.process_in is None else job.process_in.total_seconds() for job in jobs],
         now,
+        [sleepers_key(tables, queue) for queue in {job.queue for job in jobs}],
     )
     cursor.execute(_for_tables(INSERT_JOBS, tables), values)
     return {job_id for (job_id,) in cursor.fetchall()}
+
+
+@functools.lru_cache(maxsize=1000)
+def sleepers_key(tables: Tables, stored_queue: str) -> int:
+    """The advisory lock of the workers that sleep on a queue, and the payload of the notifications that wake them."""
+    digest = hashlib.blake2b(f"{tables.job} {stored_queue}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
 
 
 # -- Claim and record: on a worker thread's own connection -----------------------------------------------------------
@@ -304,3 +325,37 @@ def retry_job(claim: ClaimConnection, tables: Tables, job_id: UUID, delay: timed
 @functools.cache
 def _statement(name: str, text: LiteralString, types: tuple[str, ...], tables: Tables) -> Statement:
     return Statement(name, types, _for_tables(text, tables))
+
+
+# -- Sleep: when nothing is due ---------------------------------------------------------------------------------------
+
+# One statement, outside a transaction, so that an idle worker sends one query. The locks end with it.
+NEXT_DUE: LiteralString = """
+SELECT min(COALESCE(due.seconds, later.seconds))
+  FROM unnest($1) AS asked (queue)
+  LEFT JOIN LATERAL (
+    SELECT 0::float8 AS seconds
+      FROM {job}
+     WHERE queue = asked.queue AND process_at <= COALESCE($2, statement_timestamp())
+     ORDER BY process_at
+     LIMIT 1
+       FOR UPDATE SKIP LOCKED
+  ) AS due ON TRUE
+  LEFT JOIN LATERAL (
+    SELECT extract(epoch FROM process_at - COALESCE($2, statement_timestamp()))::float8 AS seconds
+      FROM {job}
+     WHERE queue = asked.queue AND process_at > COALESCE($2, statement_timestamp())
+     ORDER BY process_at
+     LIMIT 1
+  ) AS later ON TRUE
+"""
+
+
+def seconds_to_next_job(
+    claim: ClaimConnection, tables: Tables, queues: Sequence[str], now: datetime | None
+) -> float | None:
+    """Seconds until a job of `queues` can be claimed; 0 if one can be now, None if none is known."""
+    statement = _statement("proletarian_next_due", NEXT_DUE, ("text[]", "timestamptz"), tables)
+    asked = [names.to_stored(queue) for queue in queues]
+    [(seconds,)] = claim.send(claim.call(statement, asked, now))
+    return None if seconds is None else float(seconds)

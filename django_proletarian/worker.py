@@ -18,11 +18,13 @@ from datetime import datetime
 from django.db import connections
 
 from django_proletarian import log as events
+from django_proletarian import names
 from django_proletarian.connection import COMMIT, ClaimConnection, handlers_connections
 from django_proletarian.errors import JobInterrupted, NoHandler, PayloadDecodeError
 from django_proletarian.handlers import FailedJobCallback, Handler
 from django_proletarian.interrupts import current_stop
 from django_proletarian.job import Job
+from django_proletarian.listener import Listener
 from django_proletarian.log import EventLog
 from django_proletarian.outage import Outage, is_permanent, is_transient, pauses
 from django_proletarian.polling import JobBudget, PollingTurn
@@ -46,6 +48,7 @@ from django_proletarian.store import (
     claim_next_job,
     replace_archived_job,
     retry_job,
+    seconds_to_next_job,
 )
 
 
@@ -61,6 +64,9 @@ class WorkerOptions:
     find_handler: Callable[[str], Handler | None]
     threads: int = 1
     polling_interval: float = 0.1  # seconds
+    idle_polling_interval: float = 1.0  # seconds; counts while every enqueue is heard of
+    unbounded_claim_interval: float = 1.0  # seconds; the longest that a job committed late can be overlooked
+    listen_database: str | None = None  # alias to listen with; None polls only
     shutdown_timeout: float = 10.0  # seconds
     retry_strategy: RetryStrategyLike | RetryStrategyFunction = None
     failed_job: FailedJobCallback | None = None
@@ -351,6 +357,11 @@ class QueueWorker:
         self._stop = threading.Event()
         self._turn = PollingTurn(self._stop)
         self._budget = JobBudget(options.max_jobs)
+        self._listener: Listener | None = None
+        if options.listen_database is not None and not options.drain:
+            stored = [names.to_stored(queue) for queue in options.queues]
+            name = f"{options.worker_id}-listener"
+            self._listener = Listener(options.listen_database, name, options.tables, stored, self._turn.hurry)
         self._outage = Outage()
         self._lock = threading.Lock()  # guards the four below
         self._threads: list[threading.Thread] = []
@@ -372,6 +383,8 @@ class QueueWorker:
                 # Daemons, so that a handler that ignores the stop can't keep the process from ending.
                 thread = threading.Thread(target=self._work, args=(number, name, on_end), name=name, daemon=True)
                 self._threads.append(thread)
+        if self._listener is not None:
+            self._listener.start()
         for thread in self._threads:
             thread.start()
         return True
@@ -421,17 +434,22 @@ class QueueWorker:
                 self._running -= 1
                 last = self._running == 0
             if last:
+                if self._listener is not None:
+                    self._listener.stop()
                 self._complete()
                 if on_end is not None:
                     on_end()
 
     def _poll_until_stopped(self, claim: ClaimConnection, log: EventLog) -> None:
         pause = pauses()
-        bounds = ClaimBounds()
-        while self._turn.wait(0 if self.options.drain else self.options.polling_interval):
+        bounds = ClaimBounds(self.options.unbounded_claim_interval)
+        while not self._stop.is_set():
             try:
+                if not self.options.drain:
+                    self._sleep_until_something_is_due(claim)
                 self._run_due_jobs(claim, log, bounds)
             except BaseException as error:  # noqa: BLE001 # a thread that dies leaves a worker that only looks alive
+                claim.close()
                 self._after_error(error, log)
                 self._turn.leave()
                 self._stop.wait(next(pause))
@@ -440,6 +458,18 @@ class QueueWorker:
                 if self.options.drain or self._budget.spent:
                     return
         log(events.WORKER_INTERRUPTED)
+
+    def _sleep_until_something_is_due(self, claim: ClaimConnection) -> None:
+        """Take the turn to poll, and sleep until it is time to."""
+        if not self._turn.take() or self._turn.is_hurried:
+            self._turn.sleep(0)
+            return
+        seconds = self.options.polling_interval
+        if self._listener is not None and self._listener.doze():
+            # From here on the listener hears of every new job. Look once more for those that came just before.
+            due_in = seconds_to_next_job(claim, self.options.tables, self.options.queues, self.options.now())
+            seconds = self.options.idle_polling_interval if due_in is None else min(due_in, self.options.idle_polling_interval)
+        self._turn.sleep(seconds)
 
     def _run_due_jobs(self, claim: ClaimConnection, log: EventLog, bounds: ClaimBounds) -> None:
         """Run jobs until none is due or a stop is asked."""
@@ -450,10 +480,11 @@ class QueueWorker:
 
         def claimed() -> None:
             database_answered()
-            self._turn.hand_on()
+            if not self._turn.hand_on() and self._listener is not None:
+                self._listener.awake()
 
         log(events.POLLING_FOR_JOBS)
-        process_jobs(
+        ran = process_jobs(
             self.options,
             claim,
             self.options.queues,
@@ -464,6 +495,9 @@ class QueueWorker:
             on_claimed=claimed,
         )
         database_answered()
+        if ran is not None:
+            # The thread that sleeps in turn may sleep past a retry that was just set.
+            self._turn.hurry()
 
     def _after_error(self, error: BaseException, log: EventLog) -> None:
         """Log an error of the polling loop, and stop the worker if that is what is left, or what is asked for."""
