@@ -52,6 +52,8 @@ class Settings:
     idle_polling_interval: float
     unbounded_claim_interval: float
     listen_database: str | None
+    batch_size: int
+    batch_seconds: float
     shutdown_timeout: float
     worker_id: str | None
 
@@ -119,7 +121,7 @@ def _timeout(value: Any) -> float:
     return _seconds(value, from_zero=True)
 
 
-def _threads(value: Any) -> int:
+def _count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError("is not a whole number from 1 up")
     return value
@@ -178,11 +180,13 @@ OPTIONS = (
     Option("ON_SHUTDOWN", None, _callable, "E011", '"shop.jobs.on_shutdown"', may_be_path=True),
     Option("JOB_ID_STRATEGY", "uuid.uuid4", _callable, "E017", '"django_proletarian.ids.uuid7"', may_be_path=True),
     Option("CLOCK", None, _callable, "E012", '"shop.clock.now"', may_be_path=True),
-    Option("THREADS", 1, _threads, "E013", "4"),
+    Option("THREADS", 1, _count, "E013", "4"),
     Option("POLLING_INTERVAL", 0.1, _interval, "E014", "0.1"),
     Option("IDLE_POLLING_INTERVAL", 1.0, _interval, "E018", "1"),
     Option("UNBOUNDED_CLAIM_INTERVAL", 1.0, _interval, "E019", "1"),
     Option("LISTEN_DATABASE", None, _alias, "E020", '"direct"'),
+    Option("BATCH_SIZE", 1, _count, "E021", "100"),
+    Option("BATCH_SECONDS", 0.1, _timeout, "E022", "0.1"),
     Option("SHUTDOWN_TIMEOUT", 10.0, _timeout, "E015", "10"),
     Option("WORKER_ID", None, _worker_id, "E016", '"mail-1"'),
 )
@@ -324,6 +328,8 @@ WORKER_SETTINGS = (
     "idle_polling_interval",
     "unbounded_claim_interval",
     "listen_database",
+    "batch_size",
+    "batch_seconds",
     "shutdown_timeout",
     "retry_strategy",
     "failed_job",

@@ -133,7 +133,7 @@ class PrivateConnection:
         A value is None, a str, a number, a UUID, an aware datetime, or a list of such.
         """
         pgconn = self._pgconn or self._open()
-        literals = [_literal(pgconn, value) for value in values]
+        literals = [_literal(pgconn, value, kind) for value, kind in zip(values, statement.types, strict=True)]
         if not self._keeps_session:
             return statement.inline(literals)
         if statement.name not in self._prepared:
@@ -249,7 +249,7 @@ def _set(scope: str, settings: Mapping[str, str]) -> list[str]:
     return [f"SET {scope} {name} = {value}" for name, value in settings.items()]
 
 
-def _literal(pgconn: PGconn, value: object) -> str:
+def _literal(pgconn: PGconn, value: object, kind: str) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, str):
@@ -257,7 +257,7 @@ def _literal(pgconn: PGconn, value: object) -> str:
     if isinstance(value, datetime):
         return f"'{value.astimezone(UTC).isoformat()}'"
     if isinstance(value, list):
-        return f"ARRAY[{', '.join(_literal(pgconn, item) for item in value)}]"
+        return f"ARRAY[{', '.join(_literal(pgconn, item, kind[:-2]) for item in value)}]::{kind}"
     return f"'{value}'"
 
 

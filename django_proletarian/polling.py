@@ -77,21 +77,20 @@ class JobBudget:
         self._lock = threading.Lock()
         self._left = jobs
 
-    def take(self) -> bool:
-        """Claim the right to one job; False if none is left."""
+    def take(self, wanted: int = 1) -> int:
+        """Take the right to `wanted` jobs, or to as many as are left; return how many that is."""
         if self._left is None:
-            return True
+            return wanted
         with self._lock:
-            if self._left == 0:
-                return False
-            self._left -= 1
-            return True
+            taken = min(wanted, self._left)
+            self._left -= taken
+            return taken
 
-    def give_back(self) -> None:
-        """Return a right that was not used."""
+    def give_back(self, unused: int) -> None:
+        """Return rights that were not used."""
         if self._left is not None:
             with self._lock:
-                self._left += 1
+                self._left += unused
 
     @property
     def spent(self) -> bool:

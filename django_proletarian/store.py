@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import LiteralString
+from typing import Any, LiteralString
 from uuid import UUID
 
 from django.db.backends.utils import CursorWrapper
@@ -174,8 +174,8 @@ class ClaimBounds:
 
 
 # statement_timestamp() is the database's clock and, unlike clock_timestamp(), may be compared in an index scan.
-# The archive is asked about the one job that was locked, outside: inside it would be asked about every row passed over.
-CLAIM_NEXT_JOB: LiteralString = """
+# The archive is asked, outside, about what was locked: inside it would be asked about every row passed over.
+CLAIM_DUE_JOBS: LiteralString = """
 SELECT job_id, job_type, payload, attempts,
        extract(epoch FROM enqueued_at)::float8, extract(epoch FROM process_at)::float8, process_at,
        (SELECT 1 FROM {archived_job} AS archived WHERE archived.job_id = next.job_id)
@@ -186,52 +186,58 @@ SELECT job_id, job_type, payload, attempts,
        AND process_at <= COALESCE($2, statement_timestamp())
        AND process_at >= COALESCE($3, '-infinity')
      ORDER BY process_at
-     LIMIT 1
+     LIMIT $4
        -- Rows that other workers have locked are passed over: nobody waits for anybody.
        FOR UPDATE SKIP LOCKED
   ) AS next
 """
 
 
-def claim_next_job(
+def claim_due_jobs(
     claim: ClaimConnection,
     tables: Tables,
     queues: Sequence[str],
     now: datetime | None = None,
     *,
+    limit: int = 1,
     bounds: ClaimBounds | None = None,
     first: Sequence[str] = (),
-) -> ClaimedJob | None:
-    """Begin a transaction, then lock and return the oldest due job of the first of `queues` that has one.
+) -> list[ClaimedJob]:
+    """Begin a transaction, then lock and return the oldest due jobs, at most `limit`, of the first queue that has any.
 
-    The lock lasts until the transaction of `claim` ends. None, with no transaction open, if nothing is due. `now`
-    replaces the database's clock (aware; None means the clock itself). `first` are statements to send in the same
-    message before, such as those that settle the job before.
+    The locks last until the transaction of `claim` ends. If nothing is due no transaction is open. `now` replaces the
+    database's clock (aware; None means the clock itself). `first` are statements to send in the same message before,
+    such as those that settle the jobs before.
 
     Source: proletarian/db.clj, get-next-job.
     """
     bounds = bounds or ClaimBounds()
-    statement = _statement("proletarian_claim", CLAIM_NEXT_JOB, ("text", "timestamptz", "timestamptz"), tables)
+    statement = _statement("proletarian_claim", CLAIM_DUE_JOBS, ("text", "timestamptz", "timestamptz", "int"), tables)
     opening = [*first, claim.begin()]
     for queue in queues:
         for since in bounds.to_try(queue):
-            rows = claim.send(*opening, claim.call(statement, names.to_stored(queue), now, since))
+            rows = claim.send(*opening, claim.call(statement, names.to_stored(queue), now, since, limit))
             opening = []
             if rows:
-                job_id, job_type, payload, attempts, enqueued_at, process_at, process_at_text, archived = rows[0]
-                bounds.claimed(queue, process_at_text)
-                return ClaimedJob(
-                    job_id=UUID(job_id),
-                    queue=queue,
-                    job_type=names.from_stored(job_type),
-                    payload=payload,
-                    attempts=int(attempts),
-                    enqueued_at=float(enqueued_at),
-                    process_at=float(process_at),
-                    is_archived=archived is not None,
-                )
+                # The oldest, since those of a batch that are not begun are due again at once.
+                bounds.claimed(queue, rows[0][-2])
+                return [_claimed_job(queue, row) for row in rows]
     claim.send(COMMIT)
-    return None
+    return []
+
+
+def _claimed_job(queue: str, row: Sequence[Any]) -> ClaimedJob:
+    job_id, job_type, payload, attempts, enqueued_at, process_at, _, archived = row
+    return ClaimedJob(
+        job_id=UUID(job_id),
+        queue=queue,
+        job_type=names.from_stored(job_type),
+        payload=payload,
+        attempts=int(attempts),
+        enqueued_at=float(enqueued_at),
+        process_at=float(process_at),
+        is_archived=archived is not None,
+    )
 
 
 def as_datetime(seconds: float) -> datetime:
@@ -247,9 +253,9 @@ def as_datetime(seconds: float) -> datetime:
 
 # A row of this id in the archive is dealt with by replace_archived_job. DO NOTHING is for one that came since the
 # claim: a unique violation would end the transaction, and the job would run again for ever.
-ARCHIVE_JOB: LiteralString = """
+ARCHIVE_JOBS: LiteralString = """
 WITH finished AS (
-    DELETE FROM {job} WHERE job_id = $1
+    DELETE FROM {job} WHERE job_id = ANY($1)
  RETURNING *
 )
 INSERT INTO {archived_job}
@@ -261,13 +267,15 @@ SELECT job_id, queue, job_type, payload, attempts + 1, enqueued_at, process_at,
 """
 
 
-def archiving(claim: ClaimConnection, tables: Tables, job_id: UUID, status: str, now: datetime | None) -> str:
-    """SQL that moves the claimed job to the archive, counting this attempt.
+def archiving(
+    claim: ClaimConnection, tables: Tables, job_ids: Sequence[UUID], status: str, now: datetime | None
+) -> str:
+    """SQL that moves claimed jobs to the archive, counting this attempt.
 
     Source: proletarian/db.clj, archive-job! and delete-job!.
     """
-    statement = _statement("proletarian_archive", ARCHIVE_JOB, ("uuid", "text", "timestamptz"), tables)
-    return claim.call(statement, job_id, names.to_stored(status), now)
+    statement = _statement("proletarian_archive", ARCHIVE_JOBS, ("uuid[]", "text", "timestamptz"), tables)
+    return claim.call(statement, list(job_ids), names.to_stored(status), now)
 
 
 # The stale row is updated, not deleted and inserted: one statement, and an UPDATE right is all that it takes.

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
 from django.db import connections
 
@@ -45,7 +46,7 @@ from django_proletarian.store import (
     Tables,
     archiving,
     as_datetime,
-    claim_next_job,
+    claim_due_jobs,
     replace_archived_job,
     retry_job,
     seconds_to_next_job,
@@ -74,6 +75,8 @@ class WorkerOptions:
     on_shutdown: Callable[[], object] | None = None
     clock: Callable[[], datetime] | None = None  # None for the database's
     drain: bool = False  # end when nothing is due, instead of polling on
+    batch_size: int = 1  # jobs in one transaction
+    batch_seconds: float = 0.1  # no job of a batch begins later
     max_jobs: int | None = None  # end after so many; None for no end
 
     def now(self) -> datetime | None:
@@ -161,28 +164,28 @@ def process_jobs(
 ) -> bool | None:
     """Process one due job after another, always of the first of `queues` that has one, until none is due.
 
-    Ends too when a stop is asked, a job is interrupted, or the budget is spent. Each job is a transaction; what became
-    of it goes to the server in the same message as the claim of the next, one round trip a job. `on_claimed` is called
-    when a job is locked, before it runs. Returns, and raises, what process_next_job does, for the last job.
+    Ends too when a stop is asked, a job is interrupted, or the budget is spent. Each job, or each batch of them, is a
+    transaction; what became of it goes to the server in the same message as the next claim, one round trip. `on_claimed`
+    is called when jobs are locked, before they run. Returns, and raises, what process_next_job does, for the last job.
     """
     result: bool | None = None
-    settled: list[str] = []  # SQL that ends the transaction of the job before
+    settled: list[str] = []  # SQL that ends the transaction before
     try:
-        while budget.take():
-            job = claim_next_job(claim, options.tables, queues, options.now(), bounds=bounds, first=settled)
+        while permits := budget.take(options.batch_size):
+            jobs = claim_due_jobs(claim, options.tables, queues, options.now(), limit=permits, bounds=bounds, first=settled)
             settled = []
-            if job is None:
-                budget.give_back()
+            if jobs:
+                on_claimed()
+            finished = run_batch(options, claim, jobs, stop, log)
+            budget.give_back(permits - len(finished))
+            if not jobs:
                 return result
-            on_claimed()
-            attempt = begin_attempt(options, claim, job, stop, log)
-            verdict = decide_on(attempt, run_handler(attempt))
-            settled = [*settling(attempt, verdict), COMMIT]
-            result = not isinstance(verdict, LeftInQueue) and not stop.is_set()
-            if attempt.on_commit or not result:
+            settled = [*settling(claim, options, finished), COMMIT]
+            result = not stop.is_set() and not any(isinstance(verdict, LeftInQueue) for _, verdict in finished)
+            if not result or any(attempt.on_commit for attempt, _ in finished):
                 claim.send(*settled)
                 settled = []
-                run_on_commit(attempt)
+                run_on_commit(finished)
             if not result:
                 return result
         if settled:
@@ -193,24 +196,46 @@ def process_jobs(
     return result
 
 
+Finished = Sequence[tuple["Attempt", Verdict]]
+
+
+def run_batch(
+    options: WorkerOptions, claim: ClaimConnection, jobs: Sequence[ClaimedJob], stop: threading.Event, log: EventLog
+) -> Finished:
+    """Run claimed jobs one after another, and decide about each.
+
+    The rest of a batch is not begun, and so released by the commit, once it has run for `batch_seconds`, a stop is asked
+    or a job is interrupted.
+    """
+    finished: list[tuple[Attempt, Verdict]] = []
+    deadline = time.monotonic() + options.batch_seconds
+    for job in jobs:
+        attempt = begin_attempt(options, claim, job, stop, log)
+        verdict = decide_on(attempt, run_handler(attempt))
+        finished.append((attempt, verdict))
+        if isinstance(verdict, LeftInQueue) or stop.is_set() or time.monotonic() > deadline:
+            break
+    return finished
+
+
 def begin_attempt(
-    options: WorkerOptions, claim: ClaimConnection, row: ClaimedJob, stop: threading.Event, log: EventLog
+    options: WorkerOptions, claim: ClaimConnection, claimed: ClaimedJob, stop: threading.Event, log: EventLog
 ) -> Attempt:
     """The claimed row as a job, this attempt counted, its payload decoded if that can be done."""
     payload: object = None
     unreadable: BaseException | None = None
     try:
-        payload = options.serializer.decode(row.payload)
+        payload = options.serializer.decode(claimed.payload)
     except Exception as error:  # noqa: BLE001 # a serializer may be the user's, and a bad row must not stop the queue
         unreadable = error
     job = Job(
-        job_id=row.job_id,
-        queue=row.queue,
-        job_type=row.job_type,
+        job_id=claimed.job_id,
+        queue=claimed.queue,
+        job_type=claimed.job_type,
         payload=payload,
-        attempts=row.attempts + 1,
-        enqueued_at=as_datetime(row.enqueued_at),
-        process_at=as_datetime(row.process_at),
+        attempts=claimed.attempts + 1,
+        enqueued_at=as_datetime(claimed.enqueued_at),
+        process_at=as_datetime(claimed.process_at),
     )
     return Attempt(
         options=options,
@@ -218,9 +243,9 @@ def begin_attempt(
         stop=stop,
         log=log.within(job_id=job.job_id, job_type=job.job_type, attempt=job.attempts),
         job=job,
-        is_archived=row.is_archived,
+        is_archived=claimed.is_archived,
         unreadable=unreadable,
-        handler=options.find_handler(row.job_type),
+        handler=options.find_handler(claimed.job_type),
         on_commit=[],
     )
 
@@ -311,32 +336,37 @@ def tell_failed_job(attempt: Attempt, error: BaseException) -> None:
         attempt.log(events.FAILED_JOB_CALLBACK_ERROR, error=broken)
 
 
-def settling(attempt: Attempt, verdict: Verdict) -> list[str]:
-    """SQL that writes the verdict into the claim's transaction; what needs an answer has been sent already."""
-    claim, tables, job_id, now = attempt.claim, attempt.options.tables, attempt.job.job_id, attempt.options.now()
-    match verdict:
-        case Succeeded() | GaveUp():
-            status = "success" if isinstance(verdict, Succeeded) else "failure"
-            if not attempt.is_archived:
-                return [archiving(claim, tables, job_id, status, now)]
-            replaced = replace_archived_job(claim, tables, job_id, status, now)
-            attempt.log(events.ARCHIVED_JOB_REPLACED if replaced else events.ARCHIVED_JOB_NOT_REPLACED, status=status)
-        case RetryAfter(delay, retries_left):
-            retry_at = retry_job(claim, tables, job_id, delay, now)
-            attempt.log(events.RETRYING, retry_at=retry_at, retries_left=retries_left)
-        case LeftInQueue():
-            pass  # the row is as it should be
-    return []
+def settling(claim: ClaimConnection, options: WorkerOptions, finished: Finished) -> list[str]:
+    """SQL that writes the verdicts into the claim's transaction; what needs an answer is sent here."""
+    tables, now = options.tables, options.now()
+    archived: dict[str, list[UUID]] = {"success": [], "failure": []}
+    for attempt, verdict in finished:
+        job_id = attempt.job.job_id
+        match verdict:
+            case Succeeded() | GaveUp():
+                status = "success" if isinstance(verdict, Succeeded) else "failure"
+                if not attempt.is_archived:
+                    archived[status].append(job_id)
+                    continue
+                replaced = replace_archived_job(claim, tables, job_id, status, now)
+                attempt.log(events.ARCHIVED_JOB_REPLACED if replaced else events.ARCHIVED_JOB_NOT_REPLACED, status=status)
+            case RetryAfter(delay, retries_left):
+                retry_at = retry_job(claim, tables, job_id, delay, now)
+                attempt.log(events.RETRYING, retry_at=retry_at, retries_left=retries_left)
+            case LeftInQueue():
+                pass  # the row is as it should be
+    return [archiving(claim, tables, job_ids, status, now) for status, job_ids in archived.items() if job_ids]
 
 
-def run_on_commit(attempt: Attempt) -> None:
-    """Run what an atomic handler left for after the commit; an error can't undo the job any more, and is logged."""
-    for callback in attempt.on_commit:
-        try:
-            with handlers_connections():
-                callback()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 # the user's code: the job is committed
-            attempt.log(events.ON_COMMIT_EXCEPTION, error=error)
+def run_on_commit(finished: Finished) -> None:
+    """Run what atomic handlers left for after the commit; an error can't undo a job any more, and is logged."""
+    for attempt, _ in finished:
+        for callback in attempt.on_commit:
+            try:
+                with handlers_connections():
+                    callback()
+            except (Exception, SystemExit) as error:  # noqa: BLE001 # the user's code: the job is committed
+                attempt.log(events.ON_COMMIT_EXCEPTION, error=error)
 
 
 # -- Many jobs, on threads -------------------------------------------------------------------------------------------
