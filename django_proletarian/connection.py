@@ -147,7 +147,9 @@ class PrivateConnection:
         result = pgconn.exec_("; ".join(statements).encode())
         if result.status == TUPLES_OK:
             columns = range(result.nfields)
-            return [tuple([_text(result.get_value(row, column)) for column in columns]) for row in range(result.ntuples)]
+            return [
+                tuple([_text(result.get_value(row, column)) for column in columns]) for row in range(result.ntuples)
+            ]
         if result.status != COMMAND_OK:
             raise _error_of(result)
         return []
@@ -201,18 +203,21 @@ class ClaimConnection(PrivateConnection):
         try:
             with transaction.atomic(using=self.database, savepoint=False):
                 yield
+                # A handler may have swallowed an error that Django answers by undoing the whole block: no success then.
+                wrapper.validate_no_broken_transaction()
                 # Django's foreign keys are checked at COMMIT, where a violation would take the archive down with it.
-                if not wrapper.needs_rollback:
-                    with wrapper.wrap_database_errors:
-                        self.send("SET CONSTRAINTS ALL IMMEDIATE", "SET CONSTRAINTS ALL DEFERRED")
+                with wrapper.wrap_database_errors:
+                    self.send("SET CONSTRAINTS ALL IMMEDIATE", "SET CONSTRAINTS ALL DEFERRED")
         finally:
             connections[self.database] = handlers_own
             del wrapper.close
             undo, callbacks = wrapper.needs_rollback, wrapper.run_on_commit
-            wrapper.run_on_commit = []
+            # Blocks that the handler left open would count as the next handler's.
+            wrapper.run_on_commit, wrapper.savepoint_ids, wrapper.atomic_blocks = [], [], []
             wrapper.in_atomic_block, wrapper.autocommit, wrapper.needs_rollback = False, True, False
             self.send(
-                f"{'ROLLBACK TO' if undo else 'RELEASE'} SAVEPOINT proletarian_handler", "SET LOCAL enable_seqscan = off"
+                f"{'ROLLBACK TO' if undo else 'RELEASE'} SAVEPOINT proletarian_handler",
+                "SET LOCAL enable_seqscan = off",
             )
             if not undo:
                 on_commit += [callback for _, callback, *_ in callbacks]

@@ -136,7 +136,9 @@ class Listener:
 
     def _uncover(self) -> None:
         """Let the locks go, and tell other sleepers of the same queues to take them."""
-        self._connection.send("SELECT pg_advisory_unlock_all()", *(f"NOTIFY proletarian, '{key}'" for key in self._held))
+        self._connection.send(
+            "SELECT pg_advisory_unlock_all()", *(f"NOTIFY proletarian, '{key}'" for key in self._held)
+        )
         self._held = frozenset()
 
     def _locked(self, function: str, keys: Iterable[int]) -> frozenset[int]:

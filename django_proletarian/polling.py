@@ -12,11 +12,12 @@ class PollingTurn:
     still wakes them all, each thread the next, without waiting for the interval.
     """
 
-    def __init__(self, stop: threading.Event) -> None:
+    def __init__(self, stop: threading.Event, threads: int) -> None:
         self._stop = stop
+        self._threads = threads
         self._lock = threading.Lock()  # guards the three below
         self._poller: int | None = None  # the thread whose turn it is
-        self._idle: set[int] = set()  # the threads between take() and the end of sleep()
+        self._busy: set[int] = set()  # threads outside take() and sleep(); those that are still to start are idle
         self._hurry = True  # the first thread polls at once
         self._turn_is_free = threading.Condition(self._lock)
         self._no_more_waiting = threading.Condition(self._lock)
@@ -25,7 +26,7 @@ class PollingTurn:
         """Sleep until it is this thread's turn to poll; False if a stop was asked."""
         me = threading.get_ident()
         with self._lock:
-            self._idle.add(me)
+            self._busy.discard(me)
             self._turn_is_free.wait_for(lambda: self._stop.is_set() or self._poller in (None, me))
             self._poller = me
         return not self._stop.is_set()
@@ -40,7 +41,7 @@ class PollingTurn:
         with self._lock:
             self._no_more_waiting.wait_for(lambda: self._stop.is_set() or self._hurry, seconds)
             self._hurry = False
-            self._idle.discard(threading.get_ident())
+            self._busy.add(threading.get_ident())
 
     def hurry(self) -> None:
         """Let the thread whose turn it is, or will be, poll now."""
@@ -52,7 +53,7 @@ class PollingTurn:
         """Let the next idle thread poll now: there is a job, or this thread ends, or all do. False if none is idle."""
         with self._lock:
             self._leave()
-            self._hurry = bool(self._idle)
+            self._hurry = len(self._busy) < self._threads
             self._no_more_waiting.notify()
             if self._stop.is_set():
                 self._turn_is_free.notify_all()
@@ -62,9 +63,9 @@ class PollingTurn:
         """Let another idle thread poll when the interval is over. Called by a thread that can't poll just now."""
         with self._lock:
             self._leave()
+            self._busy.add(threading.get_ident())
 
     def _leave(self) -> None:
-        self._idle.discard(threading.get_ident())
         if self._poller == threading.get_ident():
             self._poller = None
             self._turn_is_free.notify()

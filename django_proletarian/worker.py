@@ -172,7 +172,9 @@ def process_jobs(
     settled: list[str] = []  # SQL that ends the transaction before
     try:
         while permits := budget.take(options.batch_size):
-            jobs = claim_due_jobs(claim, options.tables, queues, options.now(), limit=permits, bounds=bounds, first=settled)
+            jobs = claim_due_jobs(
+                claim, options.tables, queues, options.now(), limit=permits, bounds=bounds, first=settled
+            )
             settled = []
             if jobs:
                 on_claimed()
@@ -269,7 +271,7 @@ def run_handler(attempt: Attempt) -> Outcome:
             attempt.handler.run(attempt.job)
     except JobInterrupted as error:
         return Interrupted(error)
-    except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 # the one that counts as a failure
+    except (Exception, SystemExit, asyncio.CancelledError) as error:  # the one that counts as a failure
         if attempt.claim.is_lost:
             raise  # an atomic handler found the lock gone: the job is another worker's to run
         return Interrupted(error) if attempt.stop.is_set() else Raised(error)
@@ -349,7 +351,9 @@ def settling(claim: ClaimConnection, options: WorkerOptions, finished: Finished)
                     archived[status].append(job_id)
                     continue
                 replaced = replace_archived_job(claim, tables, job_id, status, now)
-                attempt.log(events.ARCHIVED_JOB_REPLACED if replaced else events.ARCHIVED_JOB_NOT_REPLACED, status=status)
+                attempt.log(
+                    events.ARCHIVED_JOB_REPLACED if replaced else events.ARCHIVED_JOB_NOT_REPLACED, status=status
+                )
             case RetryAfter(delay, retries_left):
                 retry_at = retry_job(claim, tables, job_id, delay, now)
                 attempt.log(events.RETRYING, retry_at=retry_at, retries_left=retries_left)
@@ -385,7 +389,7 @@ class QueueWorker:
         self.error: BaseException | None = None  # what ended the worker, if an error did; written by its threads
         self._log = EventLog(queue_worker_id=options.worker_id)
         self._stop = threading.Event()
-        self._turn = PollingTurn(self._stop)
+        self._turn = PollingTurn(self._stop, options.threads)
         self._budget = JobBudget(options.max_jobs)
         self._listener: Listener | None = None
         if options.listen_database is not None and not options.drain:
@@ -498,7 +502,11 @@ class QueueWorker:
         if self._listener is not None and self._listener.doze():
             # From here on the listener hears of every new job. Look once more for those that came just before.
             due_in = seconds_to_next_job(claim, self.options.tables, self.options.queues, self.options.now())
-            seconds = self.options.idle_polling_interval if due_in is None else min(due_in, self.options.idle_polling_interval)
+            seconds = (
+                self.options.idle_polling_interval
+                if due_in is None
+                else min(due_in, self.options.idle_polling_interval)
+            )
         self._turn.sleep(seconds)
 
     def _run_due_jobs(self, claim: ClaimConnection, log: EventLog, bounds: ClaimBounds) -> None:

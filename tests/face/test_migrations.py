@@ -41,7 +41,9 @@ CREATE TABLE proletarian.archived_job (
 );
 CREATE INDEX job_queue_process_at ON proletarian.job (queue, process_at);
 """
-CUSTOM = 'PROLETARIAN = {"JOB_TABLE": "myapp.proletarian_job", "ARCHIVED_JOB_TABLE": "myapp.proletarian_archived_job"}\n'
+CUSTOM = (
+    'PROLETARIAN = {"JOB_TABLE": "myapp.proletarian_job", "ARCHIVED_JOB_TABLE": "myapp.proletarian_archived_job"}\n'
+)
 NO_SCHEMA = 'PROLETARIAN = {"JOB_TABLE": "jobs", "ARCHIVED_JOB_TABLE": "old_jobs"}\n'
 NO_MIGRATIONS = 'MIGRATION_MODULES = {"django_proletarian": None}\n'
 SQLITE = """
@@ -105,7 +107,10 @@ def test_a_clojure_installation_is_adopted_with_its_rows_and_index(scratch: Scra
     row = [first[column] for column in CONTRACT["job"]]
     scratch.sql("INSERT INTO proletarian.job VALUES (%s, %s, %s, %s, %s, %s, %s)", *row)
     state = "SELECT oid, relfilenode FROM pg_class WHERE relname IN ('job', 'archived_job', 'job_queue_process_at') ORDER BY 1"
-    before = scratch.sql(f"TABLE proletarian.job; {state}"), scratch.sql("SELECT job::text, xmin::text FROM proletarian.job")
+    before = (
+        scratch.sql(f"TABLE proletarian.job; {state}"),
+        scratch.sql("SELECT job::text, xmin::text FROM proletarian.job"),
+    )
     scratch.manage("migrate")
     assert before == (
         scratch.sql(f"TABLE proletarian.job; {state}"),
@@ -116,7 +121,9 @@ def test_a_clojure_installation_is_adopted_with_its_rows_and_index(scratch: Scra
 
 
 def test_a_role_that_may_create_nothing_adopts_what_is_there(scratch: Scratch) -> None:
-    scratch.sql(CLOJURES + "CREATE TABLE django_migrations (id BIGSERIAL PRIMARY KEY, app TEXT, name TEXT, applied TIMESTAMPTZ)")
+    scratch.sql(
+        CLOJURES + "CREATE TABLE django_migrations (id BIGSERIAL PRIMARY KEY, app TEXT, name TEXT, applied TIMESTAMPTZ)"
+    )
     scratch.sql("DROP ROLE IF EXISTS adopter")
     scratch.sql(
         "CREATE ROLE adopter LOGIN; GRANT USAGE ON SCHEMA proletarian, public TO adopter;"
@@ -243,7 +250,9 @@ def test_a_default_database_that_is_not_postgresql_is_left_alone(scratch: Scratc
     assert columns(scratch) == CONTRACT
     assert "W001" in scratch.manage("check")
     enqueue_and_drain(scratch, "pg")
-    said = scratch.run("-c", "import django; django.setup(); import django_proletarian as p; p.enqueue('a')", exit_code=1)
+    said = scratch.run(
+        "-c", "import django; django.setup(); import django_proletarian as p; p.enqueue('a')", exit_code=1
+    )
     assert 'Database "default" is sqlite, and jobs live in PostgreSQL only. Give using=' in said
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime, timedelta
+
 import pytest
 from django.db import connection
 
@@ -53,7 +54,11 @@ class TestClaimNextJob:
         ids = enqueue_many([("shop/mail", number) for number in range(20)])
         random.Random(20).shuffle(ids)
         for place, job_id in enumerate(ids):
-            execute("UPDATE proletarian.job SET process_at = now() - %s * interval '1 hour' WHERE job_id = %s", 20 - place, job_id)
+            execute(
+                "UPDATE proletarian.job SET process_at = now() - %s * interval '1 hour' WHERE job_id = %s",
+                20 - place,
+                job_id,
+            )
         claimed = []
         while (job := claim_next_job(claim, TABLES, [DEFAULT])) is not None:
             claimed.append(job.job_id)
@@ -91,7 +96,10 @@ class TestClaimNextJob:
         execute("UPDATE proletarian.job SET process_at = %s, enqueued_at = 'infinity'", stored)
         job = claim_next_job(claim, TABLES, [DEFAULT], datetime(2027, 1, 1, tzinfo=UTC))
         assert job is not None
-        assert (as_datetime(job.process_at), as_datetime(job.enqueued_at)) == (nearest, datetime.max.replace(tzinfo=UTC))
+        assert (as_datetime(job.process_at), as_datetime(job.enqueued_at)) == (
+            nearest,
+            datetime.max.replace(tzinfo=UTC),
+        )
         claim.send(archiving(claim, TABLES, job.job_id, "success", None), COMMIT)
         assert rows("proletarian.archived_job", "enqueued_at::text") == [{"enqueued_at": "infinity"}]
 
@@ -145,9 +153,16 @@ class TestRecording:
         claim.send(COMMIT)
         assert rows("proletarian.job") == []
         [row] = rows("proletarian.archived_job")
-        assert (row["job_type"], row["payload"], row["attempts"], row["status"]) == (":new", '["~#\'",2]', 1, ":success")
+        assert (row["job_type"], row["payload"], row["attempts"], row["status"]) == (
+            ":new",
+            '["~#\'",2]',
+            1,
+            ":success",
+        )
 
-    def test_a_role_that_may_not_change_the_archive_keeps_its_older_row_and_no_job(self, claim: ClaimConnection) -> None:
+    def test_a_role_that_may_not_change_the_archive_keeps_its_older_row_and_no_job(
+        self, claim: ClaimConnection
+    ) -> None:
         job_id = enqueue("old")
         claim_next_job(claim, TABLES, [DEFAULT])
         claim.send(archiving(claim, TABLES, job_id, "failure", None), COMMIT)

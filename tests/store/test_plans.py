@@ -70,7 +70,9 @@ def calls(claim: ClaimConnection) -> dict[str, str]:
     claim_types = ("text", "timestamptz", "timestamptz")
     return {
         "claim": made("proletarian_claim", store.CLAIM_NEXT_JOB, claim_types, ":proletarian/default", None, None),
-        "bounded": made("proletarian_claim", store.CLAIM_NEXT_JOB, claim_types, ":proletarian/default", None, "2020-01-01"),
+        "bounded": made(
+            "proletarian_claim", store.CLAIM_NEXT_JOB, claim_types, ":proletarian/default", None, "2020-01-01"
+        ),
         "archive": made("proletarian_archive", store.ARCHIVE_JOB, archive, job_id, ":success", None),
         "replace": made("proletarian_replace", store.REPLACE_ARCHIVED_JOB, archive, job_id, ":success", None),
         "retry": made("proletarian_retry", store.RETRY_JOB, ("uuid", "float8", "timestamptz"), job_id, 1.0, None),

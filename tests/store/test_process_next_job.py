@@ -7,12 +7,23 @@ import logging
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from django.db import IntegrityError, connection, connections, transaction
 
-from django_proletarian import Job, JobInterrupted, RetryStrategy, conf, enqueue, job_handler, signals, stop_requested
+from django_proletarian import (
+    Job,
+    JobInterrupted,
+    RetryStrategy,
+    conf,
+    enqueue,
+    job_handler,
+    names,
+    signals,
+    stop_requested,
+)
 from django_proletarian.connection import ClaimConnection
 from django_proletarian.worker import WorkerOptions, process_next_job
 from tests.app.models import Child, Entry, UniqueEntry
@@ -163,6 +174,22 @@ def test_a_failed_query_swallowed_without_a_block_fails_an_atomic_attempt_whole(
     assert texts() == []
 
 
+def test_an_error_swallowed_outside_a_block_without_savepoint_fails_an_atomic_attempt_whole(
+    claim: ClaimConnection,
+) -> None:
+    # The database has seen no error, but Django will roll back what the handler has written.
+    @job_handler("tests/careless", atomic=True)
+    def careless(payload: object) -> None:
+        Entry.objects.create(text="before")
+        with suppress(ValueError), transaction.atomic(savepoint=False):
+            raise ValueError
+
+    enqueue("tests/careless")
+    assert run(claim) is True
+    assert archived() == [(":failure", 1)]
+    assert texts() == []
+
+
 @plain_or_atomic
 def test_a_handler_may_close_all_connections(claim: ClaimConnection, atomic: bool) -> None:
     @job_handler("tests/close", atomic=atomic)
@@ -222,12 +249,9 @@ def test_a_transaction_left_open_by_switching_autocommit_off_ends_with_the_job(c
 
 
 def test_a_transaction_left_open_inside_a_block_ends_with_the_job(claim: ClaimConnection) -> None:
-    blocks = []
-
     @job_handler("tests/careless")
     def careless(payload: object) -> None:
-        blocks.append(transaction.atomic())
-        blocks[-1].__enter__()
+        transaction.atomic().__enter__()
         Entry.objects.create(text="never committed")
 
     @job_handler("tests/next")
@@ -240,6 +264,20 @@ def test_a_transaction_left_open_inside_a_block_ends_with_the_job(claim: ClaimCo
     assert [run(claim), run(claim)] == [True, True]
     assert archived() == [(":success", 1), (":success", 1)]
     assert texts() == ["next"]
+
+
+def test_a_block_left_open_by_an_atomic_handler_does_not_reach_the_next_one(claim: ClaimConnection) -> None:
+    blocks: list[int] = []
+
+    @job_handler("tests/careless", atomic=True)
+    def careless(payload: object) -> None:
+        blocks.append(len(connection.savepoint_ids))
+        transaction.atomic().__enter__()
+
+    enqueue("tests/careless")
+    enqueue("tests/careless")
+    assert [run(claim), run(claim)] == [True, True]
+    assert blocks == [1, 1]
 
 
 @plain_or_atomic
@@ -506,8 +544,6 @@ def test_odd_names_do_not_keep_the_queue(claim: ClaimConnection, queue_and_type:
         cursor.execute(
             "INSERT INTO proletarian.job VALUES (gen_random_uuid(), %s, %s, '1', 0, now(), now())", [queue, job_type]
         )
-    from django_proletarian import names
-
     assert process_next_job(options(), claim, names.from_stored(queue)) is True
 
     assert archived() == [(":failure", 1)]
