@@ -25,7 +25,7 @@ from django_proletarian.handlers import Handler
 from django_proletarian.handlers import handler_of as registered_handler_of
 from django_proletarian.retry import as_strategy
 from django_proletarian.serializers import Serializer
-from django_proletarian.store import Tables
+from django_proletarian.tables import Tables
 from django_proletarian.worker import WorkerOptions
 
 TABLE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?")
@@ -157,7 +157,7 @@ def _worker_id(value: Any) -> str | None:
 def _alias(value: Any) -> str | None:
     if value is not None and value not in django_settings.DATABASES:
         raise ValueError("is not an alias of DATABASES")
-    return value
+    return None if value is None else str(value)
 
 
 OPTIONS = (
@@ -184,7 +184,7 @@ OPTIONS = (
     Option("POLLING_INTERVAL", 0.1, _interval, "E014", "0.1"),
     Option("IDLE_POLLING_INTERVAL", 1.0, _interval, "E018", "1"),
     Option("UNBOUNDED_CLAIM_INTERVAL", 1.0, _interval, "E019", "1"),
-    Option("LISTEN_DATABASE", None, _alias, "E020", '"direct"'),
+    Option("LISTEN_DATABASE", None, _alias, "E020", '"default"'),
     Option("BATCH_SIZE", 1, _count, "E021", "100"),
     Option("BATCH_SECONDS", 0.1, _timeout, "E022", "0.1"),
     Option("SHUTDOWN_TIMEOUT", 10.0, _timeout, "E015", "10"),

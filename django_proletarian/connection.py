@@ -200,6 +200,7 @@ class ClaimConnection(PrivateConnection):
         wrapper.close = _stay_open  # type: ignore[method-assign]
         connections[self.database] = wrapper
         self.send("SET LOCAL enable_seqscan TO DEFAULT", "SAVEPOINT proletarian_handler")
+        undo = True
         try:
             with transaction.atomic(using=self.database, savepoint=False):
                 yield
@@ -208,10 +209,11 @@ class ClaimConnection(PrivateConnection):
                 # Django's foreign keys are checked at COMMIT, where a violation would take the archive down with it.
                 with wrapper.wrap_database_errors:
                     self.send("SET CONSTRAINTS ALL IMMEDIATE", "SET CONSTRAINTS ALL DEFERRED")
+            undo = False
         finally:
             connections[self.database] = handlers_own
             del wrapper.close
-            undo, callbacks = wrapper.needs_rollback, wrapper.run_on_commit
+            callbacks = wrapper.run_on_commit
             # Blocks that the handler left open would count as the next handler's.
             wrapper.run_on_commit, wrapper.savepoint_ids, wrapper.atomic_blocks = [], [], []
             wrapper.in_atomic_block, wrapper.autocommit, wrapper.needs_rollback = False, True, False

@@ -21,21 +21,9 @@ from django.db.backends.utils import CursorWrapper
 
 from django_proletarian import names
 from django_proletarian.connection import COMMIT, ClaimConnection, Statement
+from django_proletarian.tables import Tables, quoted
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """Where jobs live: each `table` or `schema.table`, made of letters, digits and underscores only."""
-
-    job: str = "proletarian.job"
-    archived_job: str = "proletarian.archived_job"
-
-
-def quoted(table: str) -> str:
-    """`schema.table` as SQL writes it, which Django passes through as a db_table."""
-    return ".".join(f'"{part}"' for part in table.split("."))
 
 
 @functools.cache
@@ -309,7 +297,7 @@ def replace_archived_job(
         claim.send(claim.call(statement, job_id, names.to_stored(status), now))
     else:
         claim.send(claim.call(_statement("proletarian_delete", DELETE_JOB, ("uuid",), tables), job_id))
-    return may_replace == "t"
+    return bool(may_replace == "t")
 
 
 RETRY_JOB: LiteralString = """

@@ -43,7 +43,6 @@ from django_proletarian.serializers import Serializer
 from django_proletarian.store import (
     ClaimBounds,
     ClaimedJob,
-    Tables,
     archiving,
     as_datetime,
     claim_due_jobs,
@@ -51,6 +50,7 @@ from django_proletarian.store import (
     retry_job,
     seconds_to_next_job,
 )
+from django_proletarian.tables import Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +165,9 @@ def process_jobs(
     """Process one due job after another, always of the first of `queues` that has one, until none is due.
 
     Ends too when a stop is asked, a job is interrupted, or the budget is spent. Each job, or each batch of them, is a
-    transaction; what became of it goes to the server in the same message as the next claim, one round trip. `on_claimed`
-    is called when jobs are locked, before they run. Returns, and raises, what process_next_job does, for the last job.
+    transaction; what became of it goes to the server in the same message as the next claim: one round trip.
+    `on_claimed` is called when jobs are locked, before they run. Returns, and raises, what process_next_job does, for
+    the last job.
     """
     result: bool | None = None
     settled: list[str] = []  # SQL that ends the transaction before
@@ -206,8 +207,8 @@ def run_batch(
 ) -> Finished:
     """Run claimed jobs one after another, and decide about each.
 
-    The rest of a batch is not begun, and so released by the commit, once it has run for `batch_seconds`, a stop is asked
-    or a job is interrupted.
+    The rest of a batch is not begun, and so released by the commit, once it has run for `batch_seconds`, a stop is
+    asked, or a job is interrupted.
     """
     finished: list[tuple[Attempt, Verdict]] = []
     deadline = time.monotonic() + options.batch_seconds
@@ -450,8 +451,10 @@ class QueueWorker:
         """Wait until all threads have ended; False if `timeout` seconds (None for no limit) were not enough."""
         deadline = None if timeout is None else time.monotonic() + timeout
         for thread in self._threads:
+            if thread is threading.current_thread():
+                continue  # a handler that stops its own worker does not wait for itself
             thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        return not any(thread.is_alive() for thread in self._threads if thread is not threading.current_thread())
 
     def _request_stop(self) -> None:
         self._stop.set()
@@ -539,7 +542,7 @@ class QueueWorker:
 
     def _after_error(self, error: BaseException, log: EventLog) -> None:
         """Log an error of the polling loop, and stop the worker if that is what is left, or what is asked for."""
-        stop = is_permanent(error)
+        stop = is_permanent(error) or (self.options.drain and not is_transient(error))
         if not is_transient(error):
             log(events.JOB_WORKER_ERROR, error=error)
         elif self._outage.began():

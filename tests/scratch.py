@@ -1,4 +1,4 @@
-"""Django projects with a database of their own, for what one process can't show: other settings, other tables, migrations."""
+"""Django projects with a database of their own, for what one process can't show: other settings, tables, migrations."""
 
 from __future__ import annotations
 

@@ -66,6 +66,11 @@ WRONG: list[Any] = [
     ),
     pytest.param({"SHUTDOWN_TIMEOUT": -1}, "E015", "-1, which is below zero", "10", id="E015"),
     pytest.param({"WORKER_ID": 3}, "E016", "3, which is not a text", '"mail-1"', id="E016"),
+    pytest.param({"IDLE_POLLING_INTERVAL": 0}, "E018", "0, which is not above zero", "1", id="E018"),
+    pytest.param({"UNBOUNDED_CLAIM_INTERVAL": 0}, "E019", "0, which is not above zero", "1", id="E019"),
+    pytest.param({"LISTEN_DATABASE": "nowhere"}, "E020", "'nowhere', which is not an alias", '"default"', id="E020"),
+    pytest.param({"BATCH_SIZE": 0}, "E021", "0, which is not a whole number from 1 up", "100", id="E021"),
+    pytest.param({"BATCH_SECONDS": -1}, "E022", "-1, which is below zero", "0.1", id="E022"),
     pytest.param(
         {"JOB_ID_STRATEGY": 3}, "E017", "3, which is neither a dotted path nor a function", "uuid7", id="E017"
     ),

@@ -78,7 +78,7 @@ def test_what_cannot_be_a_handler_is_refused(make: Any, error: type[Exception], 
 
 def test_a_job_type_has_one_handler() -> None:
     job_handler("a/b")(len)
-    with pytest.raises(InvalidHandler, match='"a/b" is handled by builtins.len already'):
+    with pytest.raises(InvalidHandler, match=r'"a/b" is handled by builtins\.len already'):
         job_handler("a/b")(max)
     job_handler("a/b")(len)  # a module that is imported again
 

@@ -8,9 +8,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connection
 
-from django_proletarian import PlainName, enqueue, enqueue_many, store
+from django_proletarian import PlainName, enqueue, enqueue_many
 from django_proletarian.connection import COMMIT, ClaimConnection
-from django_proletarian.store import Tables, archiving, as_datetime, claim_next_job, replace_archived_job, retry_job
+from django_proletarian.store import ClaimedJob, archiving, as_datetime, claim_due_jobs, replace_archived_job, retry_job
+from django_proletarian.tables import Tables
 from tests.conftest import rows
 
 TABLES = Tables()
@@ -23,13 +24,20 @@ def execute(statement: str, *values: object) -> None:
         cursor.execute(statement, values)
 
 
-class TestClaimNextJob:
+def claim_next_job(
+    claim: ClaimConnection, tables: Tables, queues: list[str], now: datetime | None = None
+) -> ClaimedJob | None:
+    jobs = claim_due_jobs(claim, tables, queues, now)
+    return jobs[0] if jobs else None
+
+
+class TestClaiming:
     # Source: db_test.clj, test-get-next-job-with-process-at-in-the-past.
     def test_a_due_job_comes_as_it_stands(self, claim: ClaimConnection) -> None:
         job_id = enqueue("shop/mail", [1])
         [row] = rows("proletarian.job")
         job = claim_next_job(claim, TABLES, [DEFAULT])
-        assert job == store.ClaimedJob(
+        assert job == ClaimedJob(
             job_id=job_id,
             queue=DEFAULT,
             job_type="shop/mail",
@@ -62,7 +70,7 @@ class TestClaimNextJob:
         claimed = []
         while (job := claim_next_job(claim, TABLES, [DEFAULT])) is not None:
             claimed.append(job.job_id)
-            claim.send(archiving(claim, TABLES, job.job_id, "success", None), COMMIT)
+            claim.send(archiving(claim, TABLES, [job.job_id], "success", None), COMMIT)
         assert claimed == ids
 
     # Source: db_test.clj, test-get-next-job-skips-locked.
@@ -100,7 +108,7 @@ class TestClaimNextJob:
             nearest,
             datetime.max.replace(tzinfo=UTC),
         )
-        claim.send(archiving(claim, TABLES, job.job_id, "success", None), COMMIT)
+        claim.send(archiving(claim, TABLES, [job.job_id], "success", None), COMMIT)
         assert rows("proletarian.archived_job", "enqueued_at::text") == [{"enqueued_at": "infinity"}]
 
     @pytest.mark.parametrize("style", ["German", "SQL, DMY", "Postgres", "ISO"])
@@ -121,7 +129,7 @@ class TestRecording:
         [row] = rows("proletarian.job")
         now = datetime(2030, 1, 1, tzinfo=UTC)
         assert claim_next_job(claim, TABLES, [DEFAULT], now) is not None
-        claim.send(archiving(claim, TABLES, job_id, status, now), COMMIT)
+        claim.send(archiving(claim, TABLES, [job_id], status, now), COMMIT)
         assert rows("proletarian.job") == []
         assert rows("proletarian.archived_job") == [{**row, "attempts": 1, "status": f":{status}", "finished_at": now}]
 
@@ -144,7 +152,7 @@ class TestRecording:
     def test_an_id_in_the_archive_is_replaced_when_asked(self, claim: ClaimConnection) -> None:
         job_id = enqueue("old", 1)
         claim_next_job(claim, TABLES, [DEFAULT])
-        claim.send(archiving(claim, TABLES, job_id, "failure", None), COMMIT)
+        claim.send(archiving(claim, TABLES, [job_id], "failure", None), COMMIT)
         enqueue("new", 2, job_id=job_id)
         job = claim_next_job(claim, TABLES, [DEFAULT])
         assert job is not None
@@ -165,7 +173,7 @@ class TestRecording:
     ) -> None:
         job_id = enqueue("old")
         claim_next_job(claim, TABLES, [DEFAULT])
-        claim.send(archiving(claim, TABLES, job_id, "failure", None), COMMIT)
+        claim.send(archiving(claim, TABLES, [job_id], "failure", None), COMMIT)
         enqueue("new", job_id=job_id)
         # The original's grants, database/privileges/tables.sql.
         execute(

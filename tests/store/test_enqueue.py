@@ -229,7 +229,7 @@ class TestBadInput:
 
     @override_settings(PROLETARIAN={"THREADS": 0})
     def test_in_the_settings_is_named(self) -> None:
-        with pytest.raises(ImproperlyConfigured, match="THREADS.* is 0.*For example"):
+        with pytest.raises(ImproperlyConfigured, match=r"THREADS.* is 0.*For example"):
             enqueue("foo")
 
 

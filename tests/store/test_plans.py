@@ -14,7 +14,8 @@ from django.db import connection
 
 from django_proletarian import NewJob, enqueue_many, store
 from django_proletarian.connection import ClaimConnection, Statement
-from django_proletarian.store import Tables, claim_next_job
+from django_proletarian.store import claim_due_jobs
+from django_proletarian.tables import Tables
 
 TABLES = Tables()
 DEFAULT = "proletarian/default"
@@ -33,8 +34,8 @@ def fill() -> None:
         NewJob(f"type-{number}", queue=chance.choice([DEFAULT] * 9 + [f"queue-{number}"])) for number in range(ROWS)
     )
     execute(
-        "INSERT INTO proletarian.archived_job SELECT gen_random_uuid(), queue, job_type, payload, 1, enqueued_at, process_at,"
-        " ':success', now() FROM proletarian.job"
+        "INSERT INTO proletarian.archived_job SELECT gen_random_uuid(), queue, job_type, payload, 1, enqueued_at, "
+        "process_at, ':success', now() FROM proletarian.job"
     )
 
 
@@ -66,15 +67,15 @@ def calls(claim: ClaimConnection) -> dict[str, str]:
     def made(name: str, text: Any, types: tuple[str, ...], *values: object) -> str:
         return claim.call(Statement(name, types, store._for_tables(text, TABLES)), *values)
 
-    job_id, archive = uuid4(), ("uuid", "text", "timestamptz")
-    claim_types = ("text", "timestamptz", "timestamptz")
+    job_id, archive, replace = uuid4(), ("uuid[]", "text", "timestamptz"), ("uuid", "text", "timestamptz")
+    claim_types = ("text", "timestamptz", "timestamptz", "int")
     return {
-        "claim": made("proletarian_claim", store.CLAIM_NEXT_JOB, claim_types, ":proletarian/default", None, None),
+        "claim": made("proletarian_claim", store.CLAIM_DUE_JOBS, claim_types, ":proletarian/default", None, None, 1),
         "bounded": made(
-            "proletarian_claim", store.CLAIM_NEXT_JOB, claim_types, ":proletarian/default", None, "2020-01-01"
+            "proletarian_claim", store.CLAIM_DUE_JOBS, claim_types, ":proletarian/default", None, "2020-01-01", 1
         ),
-        "archive": made("proletarian_archive", store.ARCHIVE_JOB, archive, job_id, ":success", None),
-        "replace": made("proletarian_replace", store.REPLACE_ARCHIVED_JOB, archive, job_id, ":success", None),
+        "archive": made("proletarian_archive", store.ARCHIVE_JOBS, archive, [job_id], ":success", None),
+        "replace": made("proletarian_replace", store.REPLACE_ARCHIVED_JOB, replace, job_id, ":success", None),
         "retry": made("proletarian_retry", store.RETRY_JOB, ("uuid", "float8", "timestamptz"), job_id, 1.0, None),
     }
 
@@ -122,7 +123,7 @@ def test_every_statement_goes_by_index(
 def test_the_archive_is_asked_about_one_row_only(claim: ClaimConnection) -> None:
     fill_and_analyze()
     with ClaimConnection("default", "other") as other:
-        assert claim_next_job(other, TABLES, [DEFAULT]) is not None
+        assert claim_due_jobs(other, TABLES, [DEFAULT])
         [(text,)] = claim.send(claim.begin(), f"EXPLAIN (ANALYZE, FORMAT JSON) {calls(claim)['claim']}")
     todo, loops = [json.loads(text)[0]["Plan"]], []
     while todo:
@@ -135,6 +136,5 @@ def test_the_archive_is_asked_about_one_row_only(claim: ClaimConnection) -> None
 
 def test_a_process_at_in_a_million_years_is_no_bound_to_what_is_due(claim: ClaimConnection) -> None:
     enqueue_many([NewJob("a", process_in=timedelta(days=1)), NewJob("b")])
-    job = claim_next_job(claim, TABLES, [DEFAULT])
-    assert job is not None
+    [job] = claim_due_jobs(claim, TABLES, [DEFAULT], limit=2)
     assert job.job_type == "b"

@@ -1,7 +1,7 @@
 """What the original left in its tables at each moment of a run, and what ours leaves: byte for byte the same.
 
-tests/clojure/rows.jsonl is what it left. Here its job rows are put into the queue as they were, our worker runs them with
-a clock that stands where the original's stood, and its later rows are expected.
+tests/clojure/rows.jsonl is what it left. Here its job rows are put into the queue as they were, our worker runs them
+with a clock that stands where the original's stood, and its later rows are expected.
 """
 
 from __future__ import annotations
