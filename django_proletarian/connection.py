@@ -273,11 +273,11 @@ def _text(value: bytes | None) -> str | None:
 
 
 def _error_of(result: PGresult) -> psycopg.Error:
-    message = (result.error_message or b"no answer from the server").decode(errors="replace").strip()
     sqlstate = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE)
     if sqlstate is None:
         # Not from the server: the connection is gone.
-        return psycopg.OperationalError(message)
+        return psycopg.OperationalError((result.error_message or b"").decode(errors="replace").strip() or "no answer")
+    message = (result.error_field(psycopg.pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode(errors="replace")
     try:
         return psycopg.errors.lookup(sqlstate.decode())(message)
     except KeyError:

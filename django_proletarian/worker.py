@@ -484,6 +484,8 @@ class QueueWorker:
             try:
                 if not self.options.drain:
                     self._sleep_until_something_is_due(claim)
+                    if self._stop.is_set():
+                        break
                 self._run_due_jobs(claim, log, bounds)
             except BaseException as error:  # noqa: BLE001 # a thread that dies leaves a worker that only looks alive
                 claim.close()
@@ -553,7 +555,7 @@ class QueueWorker:
             except Exception as broken:  # noqa: BLE001 # the user's code: the worker goes on
                 log(events.JOB_WORKER_ERROR, error=broken)
         if stop:
-            self.error = error
+            self.error = self.error or error
             self._request_stop()
 
     def _complete(self) -> None:
