@@ -25,7 +25,7 @@ from django_proletarian.handlers import Handler
 from django_proletarian.handlers import handler_of as registered_handler_of
 from django_proletarian.retry import as_strategy
 from django_proletarian.serializers import Serializer
-from django_proletarian.store import Tables
+from django_proletarian.tables import Tables
 from django_proletarian.worker import WorkerOptions
 
 TABLE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?")
@@ -49,6 +49,11 @@ class Settings:
     clock: object
     threads: int
     polling_interval: float
+    idle_polling_interval: float
+    unbounded_claim_interval: float
+    listen_database: str | None
+    batch_size: int
+    batch_seconds: float
     shutdown_timeout: float
     worker_id: str | None
 
@@ -116,7 +121,7 @@ def _timeout(value: Any) -> float:
     return _seconds(value, from_zero=True)
 
 
-def _threads(value: Any) -> int:
+def _count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError("is not a whole number from 1 up")
     return value
@@ -149,6 +154,12 @@ def _worker_id(value: Any) -> str | None:
     return value
 
 
+def _alias(value: Any) -> str | None:
+    if value is not None and value not in django_settings.DATABASES:
+        raise ValueError("is not an alias of DATABASES")
+    return None if value is None else str(value)
+
+
 OPTIONS = (
     Option("JOB_TABLE", "proletarian.job", _table, "E002", '"proletarian.job"'),
     Option("ARCHIVED_JOB_TABLE", "proletarian.archived_job", _table, "E003", '"proletarian.archived_job"'),
@@ -169,8 +180,13 @@ OPTIONS = (
     Option("ON_SHUTDOWN", None, _callable, "E011", '"shop.jobs.on_shutdown"', may_be_path=True),
     Option("JOB_ID_STRATEGY", "uuid.uuid4", _callable, "E017", '"django_proletarian.ids.uuid7"', may_be_path=True),
     Option("CLOCK", None, _callable, "E012", '"shop.clock.now"', may_be_path=True),
-    Option("THREADS", 1, _threads, "E013", "4"),
+    Option("THREADS", 1, _count, "E013", "4"),
     Option("POLLING_INTERVAL", 0.1, _interval, "E014", "0.1"),
+    Option("IDLE_POLLING_INTERVAL", 1.0, _interval, "E018", "1"),
+    Option("UNBOUNDED_CLAIM_INTERVAL", 1.0, _interval, "E019", "1"),
+    Option("LISTEN_DATABASE", None, _alias, "E020", '"default"'),
+    Option("BATCH_SIZE", 1, _count, "E021", "100"),
+    Option("BATCH_SECONDS", 0.1, _timeout, "E022", "0.1"),
     Option("SHUTDOWN_TIMEOUT", 10.0, _timeout, "E015", "10"),
     Option("WORKER_ID", None, _worker_id, "E016", '"mail-1"'),
 )
@@ -290,6 +306,7 @@ def worker_options(
     values = {key: resolved(key.upper()) for key in WORKER_SETTINGS}
     values |= {key: _read_given(key, value) for key, value in given.items() if value is not None}
     chosen = settings().queues if queues is None else _read_given("queues", list(queues))
+    values["listen_database"] = values["listen_database"] or database
     if values["worker_id"] is None:
         values["worker_id"] = f"proletarian[{','.join(names.shown(queue) for queue in chosen)}]"
     return WorkerOptions(
@@ -308,6 +325,11 @@ WORKER_SETTINGS = (
     "worker_id",
     "threads",
     "polling_interval",
+    "idle_polling_interval",
+    "unbounded_claim_interval",
+    "listen_database",
+    "batch_size",
+    "batch_seconds",
     "shutdown_timeout",
     "retry_strategy",
     "failed_job",

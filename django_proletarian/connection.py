@@ -5,41 +5,80 @@ The store sends its statements through the first; the worker lends it to `atomic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+import re
+import selectors
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self, cast
 
 import psycopg
 from django.db import close_old_connections, connections, reset_queries, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg.pq.abc import PGconn, PGresult
+
+TUPLES_OK, COMMAND_OK = psycopg.pq.ExecStatus.TUPLES_OK, psycopg.pq.ExecStatus.COMMAND_OK
 
 # READ COMMITTED whatever the database's default: under a stricter level SKIP LOCKED fails on rows that others changed.
-# A server that limits idle transactions would cut the lock while the job runs, and the job would run twice at once.
-BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL idle_in_transaction_session_timeout = 0; "
-BEGIN_17 = BEGIN + "SET LOCAL transaction_timeout = 0; "  # the setting came with PostgreSQL 17
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+
+# What every claim transaction runs with.
+TRANSACTION_SETTINGS = {
+    # A server that limits idle transactions would cut the lock while the job runs, and the job would run twice at once.
+    "idle_in_transaction_session_timeout": "0",
+    # A plan made while the queue was empty reads the whole table, and may be kept when it has grown to a million rows.
+    "enable_seqscan": "off",
+}
+TRANSACTION_SETTINGS_17 = {**TRANSACTION_SETTINGS, "transaction_timeout": "0"}  # which came with PostgreSQL 17
 
 # A row lock of a host that vanished lives as long as its socket does; the kernel's own default is two hours.
 # These are the server's ends of the socket. On a Unix-domain socket the server ignores them.
-KEEPALIVES = (
-    "SET tcp_keepalives_idle = 20; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 4; "
-    "SET tcp_user_timeout = 40000"  # milliseconds
-)
+KEEPALIVES = {
+    "tcp_keepalives_idle": "20",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "4",
+    "tcp_user_timeout": "40000",  # milliseconds
+}
+
+COMMIT = "COMMIT"
+PARAMETER = re.compile(r"\$(\d+)")
 
 
-class ClaimConnection:
-    """A worker thread's private connection, which holds the lock and the open transaction of the job that runs.
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement that is run for every job: its parameters are `$1`, `$2`, …, of the given types."""
+
+    name: str
+    types: tuple[str, ...]
+    text: str
+
+    def inline(self, literals: Sequence[str]) -> str:
+        """SQL that runs it once, unprepared."""
+        typed = [f"{literal}::{kind}" for literal, kind in zip(literals, self.types, strict=True)]
+        return PARAMETER.sub(lambda match: typed[int(match[1]) - 1], self.text)
+
+
+class PrivateConnection:
+    """A connection of one of the worker's threads, apart from Django's.
 
     `database` is the alias to connect as; `name` is what the server shows as application_name. Opened when first used,
     by the thread that uses it, which must also close it. Errors are psycopg's, or Django's where connecting failed.
+
+    Statements are collected into messages, each sent whole by the simple query protocol: one round trip, however many
+    statements. Values are written into the text, since only so several statements fit into one message.
     """
 
     def __init__(self, database: str, name: str) -> None:
         self.database = database
         self._name = name
         self._wrapper: BaseDatabaseWrapper | None = None
-        self._cursor: psycopg.ClientCursor[Any] | None = None
+        self._pgconn: PGconn | None = None
         self._begin = BEGIN
+        self._keeps_session = False
+        self._prepared: set[str] = set()  # names of statements
 
     def __enter__(self) -> Self:
         return self
@@ -51,24 +90,71 @@ class ClaimConnection:
 
     def close(self) -> None:
         """Close the connection; the server ends its transaction and lets its lock go. The next use opens another."""
-        wrapper, self._wrapper, self._cursor = self._wrapper, None, None
+        wrapper, self._wrapper, self._pgconn = self._wrapper, None, None
         if wrapper is not None:
             wrapper.close()
 
-    def fetch_in_new_transaction(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
-        """Begin a transaction and run `statement`, in one round trip; return its rows."""
-        cursor = self._cursor or self._open()
-        return _fetch(cursor, self._begin + statement, values)
+    @property
+    def keeps_session(self) -> bool:
+        """Whether all transactions run on one server connection, as they do not behind a pooler. Opens it."""
+        if self._pgconn is None:
+            self._open()
+        return self._keeps_session
 
-    def fetch(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
-        """Run `statement` in the open transaction; return its rows."""
-        return _fetch(self._cursor or self._open(), statement, values)
+    def wait_for_notify(self, wake: int, seconds: float) -> list[str]:
+        """Wait until the server notifies, the file descriptor `wake` is readable, or `seconds` pass.
 
-    def commit(self) -> None:
-        """Commit the open transaction."""
-        self.fetch("COMMIT")
+        Returns the payloads of the notifications that came. Raises OperationalError if the connection is gone.
+        """
+        pgconn = self._pgconn or self._open()
+        with selectors.DefaultSelector() as selector:
+            selector.register(pgconn.socket, selectors.EVENT_READ)
+            selector.register(wake, selectors.EVENT_READ)
+            for key, _ in selector.select(seconds):
+                if key.fd == wake:
+                    os.read(wake, 4096)
+        pgconn.consume_input()
+        return [notify.extra.decode() for notify in iter(pgconn.notifies, None)]
 
-    def _open(self) -> psycopg.ClientCursor[Any]:
+    @property
+    def is_lost(self) -> bool:
+        """Whether the last message found the connection gone, and with it the job's lock."""
+        return self._pgconn is not None and self._pgconn.status != psycopg.pq.ConnStatus.OK
+
+    def begin(self) -> str:
+        """SQL that begins a transaction."""
+        if self._pgconn is None:
+            self._open()
+        return self._begin
+
+    def call(self, statement: Statement, *values: object) -> str:
+        """SQL that runs `statement` with `values`: the prepared one, where the connection keeps those.
+
+        A value is None, a str, a number, a UUID, an aware datetime, or a list of such.
+        """
+        pgconn = self._pgconn or self._open()
+        literals = [_literal(pgconn, value, kind) for value, kind in zip(values, statement.types, strict=True)]
+        if not self._keeps_session:
+            return statement.inline(literals)
+        if statement.name not in self._prepared:
+            self.send(f"PREPARE {statement.name} ({', '.join(statement.types)}) AS {statement.text}")
+            self._prepared.add(statement.name)
+        return f"EXECUTE {statement.name}({', '.join(literals)})"
+
+    def send(self, *statements: str) -> list[Any]:
+        """Run the statements in one round trip; return the rows of the last one, as tuples of text or None."""
+        pgconn = self._pgconn or self._open()
+        result = pgconn.exec_("; ".join(statements).encode())
+        if result.status == TUPLES_OK:
+            columns = range(result.nfields)
+            return [
+                tuple([_text(result.get_value(row, column)) for column in columns]) for row in range(result.ntuples)
+            ]
+        if result.status != COMMAND_OK:
+            raise _error_of(result)
+        return []
+
+    def _open(self) -> PGconn:
         wrapper = connections[self.database].copy(alias=f"{self.database} (claims of {self._name})")
         wrapper.settings_dict["AUTOCOMMIT"] = True
         options = wrapper.settings_dict["OPTIONS"]
@@ -76,14 +162,25 @@ class ClaimConnection:
         options.pop("pool", None)
         options["application_name"] = self._name[:63]
         wrapper.ensure_connection()
-        connection = cast("psycopg.Connection[Any]", wrapper.connection)
         self._wrapper = wrapper
-        self._begin = BEGIN_17 if connection.info.server_version >= 170000 else BEGIN
-        # Binding on the client's side sends several statements in one message, and needs no prepared statements,
-        # which a transaction-pooling PgBouncer may not keep.
-        self._cursor = psycopg.ClientCursor(connection)
-        self._cursor.execute(KEEPALIVES)
-        return self._cursor
+        connection = cast("psycopg.Connection[Any]", wrapper.connection)
+        self._pgconn = connection.pgconn
+        settings = TRANSACTION_SETTINGS_17 if connection.info.server_version >= 170000 else TRANSACTION_SETTINGS
+        [(server_process,)] = self.send(*_set("SESSION", KEEPALIVES), "SELECT pg_backend_pid()")
+        # A pooler such as PgBouncer tells its clients a process number of its own. Behind one, the next transaction may
+        # run on another server connection, which knows neither our settings nor our prepared statements.
+        self._keeps_session = server_process == str(self._pgconn.backend_pid)
+        self._prepared.clear()
+        if self._keeps_session:
+            self._begin = BEGIN
+            self.send(*_set("SESSION", settings))
+        else:
+            self._begin = "; ".join([BEGIN, *_set("LOCAL", settings)])
+        return self._pgconn
+
+
+class ClaimConnection(PrivateConnection):
+    """A worker thread's connection that holds the lock and the open transaction of the job that runs."""
 
     @contextmanager
     def lent_to_handler(self, on_commit: list[Callable[[], object]]) -> Iterator[None]:
@@ -96,26 +193,36 @@ class ClaimConnection:
         if wrapper is None:
             raise RuntimeError("A claim connection is lent only while it holds a job.")
         handlers_own = connections[self.database]
-        # The transaction was begun in SQL, which Django's wrapper did not see.
+        # The transaction was begun in SQL, which Django's wrapper did not see. The savepoint is ours too, for Django's
+        # would cost two round trips more.
         wrapper.in_atomic_block, wrapper.autocommit = True, False
         # Closing it would give up the job's lock. A handler that closes all connections means its own.
         wrapper.close = _stay_open  # type: ignore[method-assign]
         connections[self.database] = wrapper
+        self.send("SET LOCAL enable_seqscan TO DEFAULT", "SAVEPOINT proletarian_handler")
+        undo = True
         try:
-            with transaction.atomic(using=self.database):
+            with transaction.atomic(using=self.database, savepoint=False):
                 yield
                 # A handler may have swallowed an error that Django answers by undoing the whole block: no success then.
                 wrapper.validate_no_broken_transaction()
                 # Django's foreign keys are checked at COMMIT, where a violation would take the archive down with it.
                 with wrapper.wrap_database_errors:
-                    self.fetch("SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED")
+                    self.send("SET CONSTRAINTS ALL IMMEDIATE", "SET CONSTRAINTS ALL DEFERRED")
+            undo = False
         finally:
             connections[self.database] = handlers_own
             del wrapper.close
-            on_commit += [callback for _, callback, *_ in wrapper.run_on_commit]
+            callbacks = wrapper.run_on_commit
             # Blocks that the handler left open would count as the next handler's.
             wrapper.run_on_commit, wrapper.savepoint_ids, wrapper.atomic_blocks = [], [], []
             wrapper.in_atomic_block, wrapper.autocommit, wrapper.needs_rollback = False, True, False
+            self.send(
+                f"{'ROLLBACK TO' if undo else 'RELEASE'} SAVEPOINT proletarian_handler",
+                "SET LOCAL enable_seqscan = off",
+            )
+            if not undo:
+                on_commit += [callback for _, callback, *_ in callbacks]
 
 
 @contextmanager
@@ -145,8 +252,33 @@ def _stay_open() -> None:
     """What `close()` does on a connection that is lent."""
 
 
-def _fetch(cursor: psycopg.ClientCursor[Any], statement: str, values: Sequence[object]) -> list[Any]:
-    cursor.execute(statement, values)
-    while cursor.nextset():
-        pass
-    return cursor.fetchall() if cursor.description is not None else []
+def _set(scope: str, settings: Mapping[str, str]) -> list[str]:
+    return [f"SET {scope} {name} = {value}" for name, value in settings.items()]
+
+
+def _literal(pgconn: PGconn, value: object, kind: str) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, str):
+        return bytes(psycopg.pq.Escaping(pgconn).escape_literal(value.encode())).decode()
+    if isinstance(value, datetime):
+        return f"'{value.astimezone(UTC).isoformat()}'"
+    if isinstance(value, list):
+        return f"ARRAY[{', '.join(_literal(pgconn, item, kind[:-2]) for item in value)}]::{kind}"
+    return f"'{value}'"
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
+
+
+def _error_of(result: PGresult) -> psycopg.Error:
+    sqlstate = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE)
+    if sqlstate is None:
+        # Not from the server: the connection is gone.
+        return psycopg.OperationalError((result.error_message or b"").decode(errors="replace").strip() or "no answer")
+    message = (result.error_field(psycopg.pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode(errors="replace")
+    try:
+        return psycopg.errors.lookup(sqlstate.decode())(message)
+    except KeyError:
+        return psycopg.DatabaseError(message)

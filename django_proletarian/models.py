@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_proletarian import conf
 from django_proletarian.fields import NameField
-from django_proletarian.store import quoted
+from django_proletarian.tables import quoted
 
 TABLES = conf.tables()
 

@@ -17,40 +17,53 @@ class PollingTurn:
         self._threads = threads
         self._lock = threading.Lock()  # guards the three below
         self._poller: int | None = None  # the thread whose turn it is
-        self._busy: set[int] = set()  # threads outside wait(); those that are still to start are idle
+        self._busy: set[int] = set()  # threads outside take() and sleep(); those that are still to start are idle
         self._hurry = True  # the first thread polls at once
         self._turn_is_free = threading.Condition(self._lock)
         self._no_more_waiting = threading.Condition(self._lock)
 
-    def wait(self, seconds: float) -> bool:
-        """Sleep until it is this thread's turn to poll; False if a stop was asked.
-
-        `seconds` is how long the thread whose turn it is waits for a hurry; 0 polls at once, out of turn.
-        """
-        if seconds:
-            me = threading.get_ident()
-            with self._lock:
-                self._busy.discard(me)
-                self._turn_is_free.wait_for(lambda: self._stop.is_set() or self._poller in (None, me))
-                self._poller = me
-                self._no_more_waiting.wait_for(lambda: self._stop.is_set() or self._hurry, seconds)
-                self._hurry = False
-                self._busy.add(me)
+    def take(self) -> bool:
+        """Sleep until it is this thread's turn to poll; False if a stop was asked."""
+        me = threading.get_ident()
+        with self._lock:
+            self._busy.discard(me)
+            self._turn_is_free.wait_for(lambda: self._stop.is_set() or self._poller in (None, me))
+            self._poller = me
         return not self._stop.is_set()
 
-    def hand_on(self) -> None:
-        """Let the next idle thread, if there is one, poll now: there is a job, or this thread ends, or all do."""
+    @property
+    def is_hurried(self) -> bool:
+        """Whether `sleep` would return at once."""
+        return self._hurry
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for `seconds`, or less if there is a hurry. Called by the thread whose turn it is."""
+        with self._lock:
+            self._no_more_waiting.wait_for(lambda: self._stop.is_set() or self._hurry, seconds)
+            self._hurry = False
+            self._busy.add(threading.get_ident())
+
+    def hurry(self) -> None:
+        """Let the thread whose turn it is, or will be, poll now."""
+        with self._lock:
+            self._hurry = True
+            self._no_more_waiting.notify()
+
+    def hand_on(self) -> bool:
+        """Let the next idle thread poll now: there is a job, or this thread ends, or all do. False if none is idle."""
         with self._lock:
             self._leave()
             self._hurry = len(self._busy) < self._threads
             self._no_more_waiting.notify()
             if self._stop.is_set():
                 self._turn_is_free.notify_all()
+            return self._hurry
 
     def leave(self) -> None:
         """Let another idle thread poll when the interval is over. Called by a thread that can't poll just now."""
         with self._lock:
             self._leave()
+            self._busy.add(threading.get_ident())
 
     def _leave(self) -> None:
         if self._poller == threading.get_ident():
@@ -65,21 +78,20 @@ class JobBudget:
         self._lock = threading.Lock()
         self._left = jobs
 
-    def take(self) -> bool:
-        """Claim the right to one job; False if none is left."""
+    def take(self, wanted: int = 1) -> int:
+        """Take the right to `wanted` jobs, or to as many as are left; return how many that is."""
         if self._left is None:
-            return True
+            return wanted
         with self._lock:
-            if self._left == 0:
-                return False
-            self._left -= 1
-            return True
+            taken = min(wanted, self._left)
+            self._left -= taken
+            return taken
 
-    def give_back(self) -> None:
-        """Return a right that was not used."""
+    def give_back(self, unused: int) -> None:
+        """Return rights that were not used."""
         if self._left is not None:
             with self._lock:
-                self._left += 1
+                self._left += unused
 
     @property
     def spent(self) -> bool:

@@ -8,7 +8,7 @@ Source: proletarian, database/postgresql/tables.sql.
 
 from __future__ import annotations
 
-from django_proletarian.store import Tables, quoted
+from django_proletarian.tables import Tables, quoted
 
 CREATE_SCHEMA = """
 DO $$

@@ -9,31 +9,21 @@ Source: proletarian/db.clj.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import hashlib
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import LiteralString
+from typing import Any, LiteralString
 from uuid import UUID
 
 from django.db.backends.utils import CursorWrapper
 
 from django_proletarian import names
-from django_proletarian.connection import ClaimConnection
+from django_proletarian.connection import COMMIT, ClaimConnection, Statement
+from django_proletarian.tables import Tables, quoted
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """Where jobs live: each `table` or `schema.table`, made of letters, digits and underscores only."""
-
-    job: str = "proletarian.job"
-    archived_job: str = "proletarian.archived_job"
-
-
-def quoted(table: str) -> str:
-    """`schema.table` as SQL writes it, which Django passes through as a db_table."""
-    return ".".join(f'"{part}"' for part in table.split("."))
 
 
 @functools.cache
@@ -58,12 +48,17 @@ class NewJob:
 
 # A delay is seconds times a second, not an interval of days: those follow the session's time zone across DST.
 # GREATEST passes over NULL, and so leaves "now" where there is neither a date nor a delay.
+# NOTIFY takes one lock for the whole server at commit, so it is sent only if a worker is asleep: see `doze`.
 INSERT_JOB: LiteralString = """
-INSERT INTO {job} (job_id, queue, job_type, payload, attempts, enqueued_at, process_at)
-SELECT %s, %s, %s, %s, 0, clock.now,
-       GREATEST(clock.now, COALESCE(%s::timestamptz, clock.now + %s::float8 * interval '1 second'))
-  FROM (SELECT COALESCE(%s::timestamptz, statement_timestamp()) AS now) AS clock
-    ON CONFLICT (job_id) DO NOTHING
+WITH inserted AS (
+    INSERT INTO {job} (job_id, queue, job_type, payload, attempts, enqueued_at, process_at)
+    SELECT %s, %s, %s, %s, 0, clock.now,
+           GREATEST(clock.now, COALESCE(%s::timestamptz, clock.now + %s::float8 * interval '1 second'))
+      FROM (SELECT COALESCE(%s::timestamptz, statement_timestamp()) AS now) AS clock
+        ON CONFLICT (job_id) DO NOTHING
+ RETURNING job_id
+)
+SELECT CASE WHEN NOT pg_try_advisory_xact_lock_shared(%s) THEN pg_notify('proletarian', %s)::text END FROM inserted
 """
 
 
@@ -73,20 +68,27 @@ def insert_job(cursor: CursorWrapper, tables: Tables, job: NewJob, now: datetime
     Source: proletarian/db.clj, enqueue!; proletarian/job.clj, process-at.
     """
     delay = None if job.process_in is None else job.process_in.total_seconds()
-    values = (job.job_id, job.queue, job.job_type, job.payload, job.process_at, delay, now)
+    key = sleepers_key(tables, job.queue)
+    values = (job.job_id, job.queue, job.job_type, job.payload, job.process_at, delay, now, key, str(key))
     cursor.execute(_for_tables(INSERT_JOB, tables), values)
     return bool(cursor.rowcount)
 
 
 INSERT_JOBS: LiteralString = """
-INSERT INTO {job} (job_id, queue, job_type, payload, attempts, enqueued_at, process_at)
-SELECT new.job_id, new.queue, new.job_type, new.payload, 0, clock.now,
-       GREATEST(clock.now, COALESCE(new.process_at, clock.now + new.delay * interval '1 second'))
-  FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::timestamptz[], %s::float8[])
-           AS new (job_id, queue, job_type, payload, process_at, delay),
-       (SELECT COALESCE(%s::timestamptz, statement_timestamp()) AS now) AS clock
-    ON CONFLICT (job_id) DO NOTHING
-RETURNING job_id
+WITH inserted AS (
+    INSERT INTO {job} (job_id, queue, job_type, payload, attempts, enqueued_at, process_at)
+    SELECT new.job_id, new.queue, new.job_type, new.payload, 0, clock.now,
+           GREATEST(clock.now, COALESCE(new.process_at, clock.now + new.delay * interval '1 second'))
+      FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::timestamptz[], %s::float8[])
+               AS new (job_id, queue, job_type, payload, process_at, delay),
+           (SELECT COALESCE(%s::timestamptz, statement_timestamp()) AS now) AS clock
+        ON CONFLICT (job_id) DO NOTHING
+ RETURNING job_id
+), told AS (
+    SELECT count(CASE WHEN NOT pg_try_advisory_xact_lock_shared(key) THEN pg_notify('proletarian', key::text)::text END)
+      FROM unnest(%s::bigint[]) AS key
+)
+SELECT job_id FROM inserted CROSS JOIN told
 """
 
 
@@ -100,9 +102,17 @@ def insert_jobs(cursor: CursorWrapper, tables: Tables, jobs: Sequence[NewJob], n
         [job.process_at for job in jobs],
         [None if job.process_in is None else job.process_in.total_seconds() for job in jobs],
         now,
+        [sleepers_key(tables, queue) for queue in {job.queue for job in jobs}],
     )
     cursor.execute(_for_tables(INSERT_JOBS, tables), values)
     return {job_id for (job_id,) in cursor.fetchall()}
+
+
+@functools.lru_cache(maxsize=1000)
+def sleepers_key(tables: Tables, stored_queue: str) -> int:
+    """The advisory lock of the workers that sleep on a queue, and the payload of the notifications that wake them."""
+    digest = hashlib.blake2b(f"{tables.job} {stored_queue}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
 
 
 # -- Claim and record: on a worker thread's own connection -----------------------------------------------------------
@@ -117,45 +127,104 @@ class ClaimedJob:
     job_type: str
     payload: str = field(repr=False)  # still encoded
     attempts: int  # before this attempt
-    enqueued_at: datetime
-    process_at: datetime
+    enqueued_at: float  # seconds since 1970, as is process_at; see as_datetime
+    process_at: float
+    is_archived: bool  # the archive has a row of this id from before
+
+
+class ClaimBounds:
+    """Where a thread's next claim begins to look, so that it need not walk over the entries of jobs that are gone.
+
+    Index entries of finished jobs stay as long as any transaction on the server might still see them, and every claim
+    from the beginning walks over all of them. Due jobs are claimed in the order of process_at, so beginning at the last
+    claimed job's passes over nothing but jobs that were committed late, or that others put back. Those are found by a
+    claim from the beginning, made when the bounded one finds nothing, and every `seconds` at the least.
+
+    Used by one thread.
+    """
+
+    def __init__(self, seconds: float = 1.0) -> None:
+        self._seconds = seconds
+        self._since: dict[str, str] = {}
+        self._from_the_beginning_at: dict[str, float] = {}
+
+    def to_try(self, queue: str) -> Iterator[str | None]:
+        """The bounds to claim with, one after another until a job is found; None for no bound."""
+        since = self._since.get(queue)
+        if since is not None and time.monotonic() - self._from_the_beginning_at[queue] < self._seconds:
+            yield since
+        self._from_the_beginning_at[queue] = time.monotonic()
+        yield None
+
+    def claimed(self, queue: str, process_at: str) -> None:
+        """Note the process_at, as the session writes it, of a job that was just claimed."""
+        self._since[queue] = process_at
 
 
 # statement_timestamp() is the database's clock and, unlike clock_timestamp(), may be compared in an index scan.
-CLAIM_NEXT_JOB: LiteralString = """
-SELECT job_id, queue, job_type, payload, attempts,
-       extract(epoch FROM enqueued_at)::float8, extract(epoch FROM process_at)::float8
-  FROM {job}
- WHERE queue = %s
-   AND process_at <= COALESCE(%s::timestamptz, statement_timestamp())
- ORDER BY process_at
- LIMIT 1
-   -- Rows that other workers have locked are passed over: nobody waits for anybody.
-   FOR UPDATE SKIP LOCKED
+# The archive is asked, outside, about what was locked: inside it would be asked about every row passed over.
+CLAIM_DUE_JOBS: LiteralString = """
+SELECT job_id, job_type, payload, attempts,
+       extract(epoch FROM enqueued_at)::float8, extract(epoch FROM process_at)::float8, process_at,
+       (SELECT 1 FROM {archived_job} AS archived WHERE archived.job_id = next.job_id)
+  FROM (
+    SELECT *
+      FROM {job}
+     WHERE queue = $1
+       AND process_at <= COALESCE($2, statement_timestamp())
+       AND process_at >= COALESCE($3, '-infinity')
+     ORDER BY process_at
+     LIMIT $4
+       -- Rows that other workers have locked are passed over: nobody waits for anybody.
+       FOR UPDATE SKIP LOCKED
+  ) AS next
 """
 
 
-def claim_next_job(claim: ClaimConnection, tables: Tables, queue: str, now: datetime | None) -> ClaimedJob | None:
-    """Begin a transaction, then lock and return the oldest due job of `queue`; None, with no transaction, without one.
+def claim_due_jobs(
+    claim: ClaimConnection,
+    tables: Tables,
+    queues: Sequence[str],
+    now: datetime | None = None,
+    *,
+    limit: int = 1,
+    bounds: ClaimBounds | None = None,
+    first: Sequence[str] = (),
+) -> list[ClaimedJob]:
+    """Begin a transaction, then lock and return the oldest due jobs, at most `limit`, of the first queue that has any.
 
-    The lock lasts until the transaction of `claim` ends. `now` replaces the database's clock (aware; None means the
-    clock itself).
+    The locks last until the transaction of `claim` ends. If nothing is due no transaction is open. `now` replaces the
+    database's clock (aware; None means the clock itself). `first` are statements to send in the same message before,
+    such as those that settle the jobs before.
 
     Source: proletarian/db.clj, get-next-job.
     """
-    rows = claim.fetch_in_new_transaction(_for_tables(CLAIM_NEXT_JOB, tables), (names.to_stored(queue), now))
-    if not rows:
-        claim.commit()
-        return None
-    job_id, queue, job_type, payload, attempts, enqueued_at, process_at = rows[0]
+    bounds = bounds or ClaimBounds()
+    statement = _statement("proletarian_claim", CLAIM_DUE_JOBS, ("text", "timestamptz", "timestamptz", "int"), tables)
+    opening = [*first, claim.begin()]
+    for queue in queues:
+        for since in bounds.to_try(queue):
+            rows = claim.send(*opening, claim.call(statement, names.to_stored(queue), now, since, limit))
+            opening = []
+            if rows:
+                # The oldest, since those of a batch that are not begun are due again at once.
+                bounds.claimed(queue, rows[0][-2])
+                return [_claimed_job(queue, row) for row in rows]
+    claim.send(COMMIT)
+    return []
+
+
+def _claimed_job(queue: str, row: Sequence[Any]) -> ClaimedJob:
+    job_id, job_type, payload, attempts, enqueued_at, process_at, _, archived = row
     return ClaimedJob(
-        job_id=job_id,
-        queue=names.from_stored(queue),
+        job_id=UUID(job_id),
+        queue=queue,
         job_type=names.from_stored(job_type),
         payload=payload,
-        attempts=attempts,
-        enqueued_at=as_datetime(enqueued_at),
-        process_at=as_datetime(process_at),
+        attempts=int(attempts),
+        enqueued_at=float(enqueued_at),
+        process_at=float(process_at),
+        is_archived=archived is not None,
     )
 
 
@@ -170,51 +239,48 @@ def as_datetime(seconds: float) -> datetime:
         return datetime.max.replace(tzinfo=UTC) if seconds > 0 else datetime.min.replace(tzinfo=UTC)
 
 
-# The row moves only if the archive has none with its id, so that no unique violation ends the transaction.
-# DO UPDATE is not for the worker: its role may INSERT into the archive, as the original's, but not UPDATE.
-ARCHIVE_JOB: LiteralString = """
-WITH archived AS (
-    INSERT INTO {archived_job}
-           (job_id, queue, job_type, payload, attempts, enqueued_at, process_at, status, finished_at)
-    SELECT job_id, queue, job_type, payload, attempts + 1, enqueued_at, process_at,
-           %s, COALESCE(%s::timestamptz, statement_timestamp())
-      FROM {job}
-     WHERE job_id = %s
-        ON CONFLICT (job_id) DO NOTHING
- RETURNING job_id
+# A row of this id in the archive is dealt with by replace_archived_job. DO NOTHING is for one that came since the
+# claim: a unique violation would end the transaction, and the job would run again for ever.
+ARCHIVE_JOBS: LiteralString = """
+WITH finished AS (
+    DELETE FROM {job} WHERE job_id = ANY($1)
+ RETURNING *
 )
-DELETE FROM {job} USING archived WHERE {job}.job_id = archived.job_id
-RETURNING {job}.job_id
+INSERT INTO {archived_job}
+       (job_id, queue, job_type, payload, attempts, enqueued_at, process_at, status, finished_at)
+SELECT job_id, queue, job_type, payload, attempts + 1, enqueued_at, process_at,
+       $2, COALESCE($3, statement_timestamp())
+  FROM finished
+    ON CONFLICT (job_id) DO NOTHING
 """
 
 
-def archive_job(claim: ClaimConnection, tables: Tables, job_id: UUID, status: str, now: datetime | None) -> bool:
-    """Move the claimed job to the archive, counting this attempt; the caller commits.
-
-    Return False, having changed nothing, if the archive has a row with this id.
+def archiving(
+    claim: ClaimConnection, tables: Tables, job_ids: Sequence[UUID], status: str, now: datetime | None
+) -> str:
+    """SQL that moves claimed jobs to the archive, counting this attempt.
 
     Source: proletarian/db.clj, archive-job! and delete-job!.
     """
-    return bool(claim.fetch(_for_tables(ARCHIVE_JOB, tables), (names.to_stored(status), now, job_id)))
+    statement = _statement("proletarian_archive", ARCHIVE_JOBS, ("uuid[]", "text", "timestamptz"), tables)
+    return claim.call(statement, list(job_ids), names.to_stored(status), now)
 
 
 # The stale row is updated, not deleted and inserted: one statement, and an UPDATE right is all that it takes.
 REPLACE_ARCHIVED_JOB: LiteralString = """
 WITH finished AS (
-    DELETE FROM {job} WHERE job_id = %s
+    DELETE FROM {job} WHERE job_id = $1
  RETURNING *
 )
 UPDATE {archived_job} AS archived
    SET queue = finished.queue, job_type = finished.job_type, payload = finished.payload,
        attempts = finished.attempts + 1, enqueued_at = finished.enqueued_at, process_at = finished.process_at,
-       status = %s, finished_at = COALESCE(%s::timestamptz, statement_timestamp())
+       status = $2, finished_at = COALESCE($3, statement_timestamp())
   FROM finished
  WHERE archived.job_id = finished.job_id
 """
-
-
 MAY_REPLACE_ARCHIVED_JOB: LiteralString = "SELECT has_table_privilege('{archived_job}', 'UPDATE')"
-DELETE_JOB: LiteralString = "DELETE FROM {job} WHERE job_id = %s"
+DELETE_JOB: LiteralString = "DELETE FROM {job} WHERE job_id = $1"
 
 
 def replace_archived_job(
@@ -225,19 +291,19 @@ def replace_archived_job(
     A role with the original's rights may not change the archive. Then the job only leaves the queue, for there it would
     run again for ever, the archive keeps its older row, and this returns False.
     """
-    [(may_replace,)] = claim.fetch(_for_tables(MAY_REPLACE_ARCHIVED_JOB, tables))
-    if may_replace:
-        claim.fetch(_for_tables(REPLACE_ARCHIVED_JOB, tables), (job_id, names.to_stored(status), now))
+    [(may_replace,)] = claim.send(_for_tables(MAY_REPLACE_ARCHIVED_JOB, tables))
+    if may_replace == "t":
+        statement = _statement("proletarian_replace", REPLACE_ARCHIVED_JOB, ("uuid", "text", "timestamptz"), tables)
+        claim.send(claim.call(statement, job_id, names.to_stored(status), now))
     else:
-        claim.fetch(_for_tables(DELETE_JOB, tables), (job_id,))
-    return bool(may_replace)
+        claim.send(claim.call(_statement("proletarian_delete", DELETE_JOB, ("uuid",), tables), job_id))
+    return bool(may_replace == "t")
 
 
 RETRY_JOB: LiteralString = """
 UPDATE {job}
-   SET attempts = attempts + 1,
-       process_at = COALESCE(%s::timestamptz, statement_timestamp()) + %s::float8 * interval '1 second'
- WHERE job_id = %s
+   SET attempts = attempts + 1, process_at = COALESCE($3, statement_timestamp()) + $2 * interval '1 second'
+ WHERE job_id = $1
 RETURNING extract(epoch FROM process_at)::float8
 """
 
@@ -247,5 +313,45 @@ def retry_job(claim: ClaimConnection, tables: Tables, job_id: UUID, delay: timed
 
     Source: proletarian/db.clj, retry-at!.
     """
-    rows = claim.fetch(_for_tables(RETRY_JOB, tables), (now, delay.total_seconds(), job_id))
-    return as_datetime(rows[0][0])
+    statement = _statement("proletarian_retry", RETRY_JOB, ("uuid", "float8", "timestamptz"), tables)
+    [(process_at,)] = claim.send(claim.call(statement, job_id, delay.total_seconds(), now))
+    return as_datetime(float(str(process_at)))
+
+
+@functools.cache
+def _statement(name: str, text: LiteralString, types: tuple[str, ...], tables: Tables) -> Statement:
+    return Statement(name, types, _for_tables(text, tables))
+
+
+# -- Sleep: when nothing is due ---------------------------------------------------------------------------------------
+
+# One statement, outside a transaction, so that an idle worker sends one query. The locks end with it.
+NEXT_DUE: LiteralString = """
+SELECT min(COALESCE(due.seconds, later.seconds))
+  FROM unnest($1) AS asked (queue)
+  LEFT JOIN LATERAL (
+    SELECT 0::float8 AS seconds
+      FROM {job}
+     WHERE queue = asked.queue AND process_at <= COALESCE($2, statement_timestamp())
+     ORDER BY process_at
+     LIMIT 1
+       FOR UPDATE SKIP LOCKED
+  ) AS due ON TRUE
+  LEFT JOIN LATERAL (
+    SELECT extract(epoch FROM process_at - COALESCE($2, statement_timestamp()))::float8 AS seconds
+      FROM {job}
+     WHERE queue = asked.queue AND process_at > COALESCE($2, statement_timestamp())
+     ORDER BY process_at
+     LIMIT 1
+  ) AS later ON TRUE
+"""
+
+
+def seconds_to_next_job(
+    claim: ClaimConnection, tables: Tables, queues: Sequence[str], now: datetime | None
+) -> float | None:
+    """Seconds until a job of `queues` can be claimed; 0 if one can be now, None if none is known."""
+    statement = _statement("proletarian_next_due", NEXT_DUE, ("text[]", "timestamptz"), tables)
+    asked = [names.to_stored(queue) for queue in queues]
+    [(seconds,)] = claim.send(claim.call(statement, asked, now))
+    return None if seconds is None else float(seconds)

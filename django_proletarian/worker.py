@@ -10,19 +10,22 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
 from django.db import connections
 
 from django_proletarian import log as events
-from django_proletarian.connection import ClaimConnection, handlers_connections
+from django_proletarian import names
+from django_proletarian.connection import COMMIT, ClaimConnection, handlers_connections
 from django_proletarian.errors import JobInterrupted, NoHandler, PayloadDecodeError
 from django_proletarian.handlers import FailedJobCallback, Handler
 from django_proletarian.interrupts import current_stop
 from django_proletarian.job import Job
+from django_proletarian.listener import Listener
 from django_proletarian.log import EventLog
 from django_proletarian.outage import Outage, is_permanent, is_transient, pauses
 from django_proletarian.polling import JobBudget, PollingTurn
@@ -38,13 +41,16 @@ from django_proletarian.retry import (
 )
 from django_proletarian.serializers import Serializer
 from django_proletarian.store import (
+    ClaimBounds,
     ClaimedJob,
-    Tables,
-    archive_job,
-    claim_next_job,
+    archiving,
+    as_datetime,
+    claim_due_jobs,
     replace_archived_job,
     retry_job,
+    seconds_to_next_job,
 )
+from django_proletarian.tables import Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +65,9 @@ class WorkerOptions:
     find_handler: Callable[[str], Handler | None]
     threads: int = 1
     polling_interval: float = 0.1  # seconds
+    idle_polling_interval: float = 1.0  # seconds; counts while every enqueue is heard of
+    unbounded_claim_interval: float = 1.0  # seconds; the longest that a job committed late can be overlooked
+    listen_database: str | None = None  # alias to listen with; None polls only
     shutdown_timeout: float = 10.0  # seconds
     retry_strategy: RetryStrategyLike | RetryStrategyFunction = None
     failed_job: FailedJobCallback | None = None
@@ -66,6 +75,8 @@ class WorkerOptions:
     on_shutdown: Callable[[], object] | None = None
     clock: Callable[[], datetime] | None = None  # None for the database's
     drain: bool = False  # end when nothing is due, instead of polling on
+    batch_size: int = 1  # jobs in one transaction
+    batch_seconds: float = 0.1  # no job of a batch begins later
     max_jobs: int | None = None  # end after so many; None for no end
 
     def now(self) -> datetime | None:
@@ -85,6 +96,7 @@ class Attempt:
     stop: threading.Event
     log: EventLog
     job: Job
+    is_archived: bool  # the archive has a row of this id from before
     unreadable: BaseException | None  # why the payload could not be decoded
     handler: Handler | None
     on_commit: list[Callable[[], object]]  # what an atomic handler asked for; filled when it ends
@@ -119,55 +131,114 @@ def process_next_job(
     *,
     stop: threading.Event | None = None,
     log: EventLog | None = None,
-    on_claimed: Callable[[], object] | None = None,
 ) -> bool | None:
     """Claim the oldest due job of `queue`, run it, record what became of it, commit: one transaction.
 
     Returns True after a job, False after an interrupted one or when a stop was asked meanwhile, None if nothing is due.
-    `stop` is the event that asks; `on_claimed` is called once a job is locked, before it runs. If the database fails,
-    or the handler raises what is no Exception, the transaction rolls back, the row waits for the next worker as it
-    was, and the error comes through.
+    `stop` is the event that asks. If the database fails, or the handler raises what is no Exception, the transaction
+    rolls back, the row waits for the next worker as it was, and the error comes through.
 
     Source: proletarian/worker.clj, process-next-job!.
     """
-    stop = stop or threading.Event()
-    log = log or EventLog(queue_worker_id=options.worker_id)
+    return process_jobs(
+        options,
+        claim,
+        [queue],
+        stop=stop or threading.Event(),
+        log=log or EventLog(queue_worker_id=options.worker_id),
+        budget=JobBudget(1),
+        bounds=ClaimBounds(),
+    )
+
+
+def process_jobs(
+    options: WorkerOptions,
+    claim: ClaimConnection,
+    queues: Sequence[str],
+    *,
+    stop: threading.Event,
+    log: EventLog,
+    budget: JobBudget,
+    bounds: ClaimBounds,
+    on_claimed: Callable[[], object] = lambda: None,
+) -> bool | None:
+    """Process one due job after another, always of the first of `queues` that has one, until none is due.
+
+    Ends too when a stop is asked, a job is interrupted, or the budget is spent. Each job, or each batch of them, is a
+    transaction; what became of it goes to the server in the same message as the next claim: one round trip.
+    `on_claimed` is called when jobs are locked, before they run. Returns, and raises, what process_next_job does, for
+    the last job.
+    """
+    result: bool | None = None
+    settled: list[str] = []  # SQL that ends the transaction before
     try:
-        row = claim_next_job(claim, options.tables, queue, options.now())
-        if row is None:
-            return None
-        if on_claimed is not None:
-            on_claimed()
-        attempt = begin_attempt(options, claim, row, stop, log)
-        outcome = run_handler(attempt)
-        verdict = decide_on(attempt, outcome)
-        record(attempt, verdict)
-        claim.commit()
+        while permits := budget.take(options.batch_size):
+            jobs = claim_due_jobs(
+                claim, options.tables, queues, options.now(), limit=permits, bounds=bounds, first=settled
+            )
+            settled = []
+            if jobs:
+                on_claimed()
+            finished = run_batch(options, claim, jobs, stop, log)
+            budget.give_back(permits - len(finished))
+            if not jobs:
+                return result
+            settled = [*settling(claim, options, finished), COMMIT]
+            result = not stop.is_set() and not any(isinstance(verdict, LeftInQueue) for _, verdict in finished)
+            if not result or any(attempt.on_commit for attempt, _ in finished):
+                claim.send(*settled)
+                settled = []
+                run_on_commit(finished)
+            if not result:
+                return result
+        if settled:
+            claim.send(*settled)
     except BaseException:
         claim.close()
         raise
-    run_on_commit(attempt)
-    return not isinstance(verdict, LeftInQueue) and not stop.is_set()
+    return result
+
+
+Finished = Sequence[tuple["Attempt", Verdict]]
+
+
+def run_batch(
+    options: WorkerOptions, claim: ClaimConnection, jobs: Sequence[ClaimedJob], stop: threading.Event, log: EventLog
+) -> Finished:
+    """Run claimed jobs one after another, and decide about each.
+
+    The rest of a batch is not begun, and so released by the commit, once it has run for `batch_seconds`, a stop is
+    asked, or a job is interrupted.
+    """
+    finished: list[tuple[Attempt, Verdict]] = []
+    deadline = time.monotonic() + options.batch_seconds
+    for job in jobs:
+        attempt = begin_attempt(options, claim, job, stop, log)
+        verdict = decide_on(attempt, run_handler(attempt))
+        finished.append((attempt, verdict))
+        if isinstance(verdict, LeftInQueue) or stop.is_set() or time.monotonic() > deadline:
+            break
+    return finished
 
 
 def begin_attempt(
-    options: WorkerOptions, claim: ClaimConnection, row: ClaimedJob, stop: threading.Event, log: EventLog
+    options: WorkerOptions, claim: ClaimConnection, claimed: ClaimedJob, stop: threading.Event, log: EventLog
 ) -> Attempt:
     """The claimed row as a job, this attempt counted, its payload decoded if that can be done."""
     payload: object = None
     unreadable: BaseException | None = None
     try:
-        payload = options.serializer.decode(row.payload)
+        payload = options.serializer.decode(claimed.payload)
     except Exception as error:  # noqa: BLE001 # a serializer may be the user's, and a bad row must not stop the queue
         unreadable = error
     job = Job(
-        job_id=row.job_id,
-        queue=row.queue,
-        job_type=row.job_type,
+        job_id=claimed.job_id,
+        queue=claimed.queue,
+        job_type=claimed.job_type,
         payload=payload,
-        attempts=row.attempts + 1,
-        enqueued_at=row.enqueued_at,
-        process_at=row.process_at,
+        attempts=claimed.attempts + 1,
+        enqueued_at=as_datetime(claimed.enqueued_at),
+        process_at=as_datetime(claimed.process_at),
     )
     return Attempt(
         options=options,
@@ -175,8 +246,9 @@ def begin_attempt(
         stop=stop,
         log=log.within(job_id=job.job_id, job_type=job.job_type, attempt=job.attempts),
         job=job,
+        is_archived=claimed.is_archived,
         unreadable=unreadable,
-        handler=options.find_handler(row.job_type),
+        handler=options.find_handler(claimed.job_type),
         on_commit=[],
     )
 
@@ -200,7 +272,9 @@ def run_handler(attempt: Attempt) -> Outcome:
             attempt.handler.run(attempt.job)
     except JobInterrupted as error:
         return Interrupted(error)
-    except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 # the one that counts as a failure
+    except (Exception, SystemExit, asyncio.CancelledError) as error:  # the one that counts as a failure
+        if attempt.claim.is_lost:
+            raise  # an atomic handler found the lock gone: the job is another worker's to run
         return Interrupted(error) if attempt.stop.is_set() else Raised(error)
     return Returned()
 
@@ -265,30 +339,39 @@ def tell_failed_job(attempt: Attempt, error: BaseException) -> None:
         attempt.log(events.FAILED_JOB_CALLBACK_ERROR, error=broken)
 
 
-def record(attempt: Attempt, verdict: Verdict) -> None:
-    """Write the verdict into the claim's transaction."""
-    claim, tables, job_id, now = attempt.claim, attempt.options.tables, attempt.job.job_id, attempt.options.now()
-    match verdict:
-        case Succeeded() | GaveUp():
-            status = "success" if isinstance(verdict, Succeeded) else "failure"
-            if not archive_job(claim, tables, job_id, status, now):
+def settling(claim: ClaimConnection, options: WorkerOptions, finished: Finished) -> list[str]:
+    """SQL that writes the verdicts into the claim's transaction; what needs an answer is sent here."""
+    tables, now = options.tables, options.now()
+    archived: dict[str, list[UUID]] = {"success": [], "failure": []}
+    for attempt, verdict in finished:
+        job_id = attempt.job.job_id
+        match verdict:
+            case Succeeded() | GaveUp():
+                status = "success" if isinstance(verdict, Succeeded) else "failure"
+                if not attempt.is_archived:
+                    archived[status].append(job_id)
+                    continue
                 replaced = replace_archived_job(claim, tables, job_id, status, now)
-                attempt.log(events.ARCHIVED_JOB_REPLACED if replaced else events.ARCHIVED_JOB_NOT_REPLACED, status=status)
-        case RetryAfter(delay, retries_left):
-            retry_at = retry_job(claim, tables, job_id, delay, now)
-            attempt.log(events.RETRYING, retry_at=retry_at, retries_left=retries_left)
-        case LeftInQueue():
-            pass  # the row is as it should be
+                attempt.log(
+                    events.ARCHIVED_JOB_REPLACED if replaced else events.ARCHIVED_JOB_NOT_REPLACED, status=status
+                )
+            case RetryAfter(delay, retries_left):
+                retry_at = retry_job(claim, tables, job_id, delay, now)
+                attempt.log(events.RETRYING, retry_at=retry_at, retries_left=retries_left)
+            case LeftInQueue():
+                pass  # the row is as it should be
+    return [archiving(claim, tables, job_ids, status, now) for status, job_ids in archived.items() if job_ids]
 
 
-def run_on_commit(attempt: Attempt) -> None:
-    """Run what an atomic handler left for after the commit; an error can't undo the job any more, and is logged."""
-    for callback in attempt.on_commit:
-        try:
-            with handlers_connections():
-                callback()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 # the user's code: the job is committed
-            attempt.log(events.ON_COMMIT_EXCEPTION, error=error)
+def run_on_commit(finished: Finished) -> None:
+    """Run what atomic handlers left for after the commit; an error can't undo a job any more, and is logged."""
+    for attempt, _ in finished:
+        for callback in attempt.on_commit:
+            try:
+                with handlers_connections():
+                    callback()
+            except (Exception, SystemExit) as error:  # noqa: BLE001 # the user's code: the job is committed
+                attempt.log(events.ON_COMMIT_EXCEPTION, error=error)
 
 
 # -- Many jobs, on threads -------------------------------------------------------------------------------------------
@@ -309,6 +392,11 @@ class QueueWorker:
         self._stop = threading.Event()
         self._turn = PollingTurn(self._stop, options.threads)
         self._budget = JobBudget(options.max_jobs)
+        self._listener: Listener | None = None
+        if options.listen_database is not None and not options.drain:
+            stored = [names.to_stored(queue) for queue in options.queues]
+            name = f"{options.worker_id}-listener"
+            self._listener = Listener(options.listen_database, name, options.tables, stored, self._turn.hurry)
         self._outage = Outage()
         self._lock = threading.Lock()  # guards the four below
         self._threads: list[threading.Thread] = []
@@ -330,6 +418,8 @@ class QueueWorker:
                 # Daemons, so that a handler that ignores the stop can't keep the process from ending.
                 thread = threading.Thread(target=self._work, args=(number, name, on_end), name=name, daemon=True)
                 self._threads.append(thread)
+        if self._listener is not None:
+            self._listener.start()
         for thread in self._threads:
             thread.start()
         return True
@@ -361,8 +451,10 @@ class QueueWorker:
         """Wait until all threads have ended; False if `timeout` seconds (None for no limit) were not enough."""
         deadline = None if timeout is None else time.monotonic() + timeout
         for thread in self._threads:
+            if thread is threading.current_thread():
+                continue  # a handler that stops its own worker does not wait for itself
             thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        return not any(thread.is_alive() for thread in self._threads if thread is not threading.current_thread())
 
     def _request_stop(self) -> None:
         self._stop.set()
@@ -379,16 +471,24 @@ class QueueWorker:
                 self._running -= 1
                 last = self._running == 0
             if last:
+                if self._listener is not None:
+                    self._listener.stop()
                 self._complete()
                 if on_end is not None:
                     on_end()
 
     def _poll_until_stopped(self, claim: ClaimConnection, log: EventLog) -> None:
         pause = pauses()
-        while self._turn.wait(0 if self.options.drain else self.options.polling_interval):
+        bounds = ClaimBounds(self.options.unbounded_claim_interval)
+        while not self._stop.is_set():
             try:
-                self._run_due_jobs(claim, log)
+                if not self.options.drain:
+                    self._sleep_until_something_is_due(claim)
+                    if self._stop.is_set():
+                        break
+                self._run_due_jobs(claim, log, bounds)
             except BaseException as error:  # noqa: BLE001 # a thread that dies leaves a worker that only looks alive
+                claim.close()
                 self._after_error(error, log)
                 self._turn.leave()
                 self._stop.wait(next(pause))
@@ -398,29 +498,53 @@ class QueueWorker:
                     return
         log(events.WORKER_INTERRUPTED)
 
-    def _run_due_jobs(self, claim: ClaimConnection, log: EventLog) -> None:
-        """Run jobs, of the first queue that has one each time, until none is due or a stop is asked."""
+    def _sleep_until_something_is_due(self, claim: ClaimConnection) -> None:
+        """Take the turn to poll, and sleep until it is time to."""
+        if not self._turn.take() or self._turn.is_hurried:
+            self._turn.sleep(0)
+            return
+        seconds = self.options.polling_interval
+        if self._listener is not None and self._listener.doze():
+            # From here on the listener hears of every new job. Look once more for those that came just before.
+            due_in = seconds_to_next_job(claim, self.options.tables, self.options.queues, self.options.now())
+            seconds = (
+                self.options.idle_polling_interval
+                if due_in is None
+                else min(due_in, self.options.idle_polling_interval)
+            )
+        self._turn.sleep(seconds)
+
+    def _run_due_jobs(self, claim: ClaimConnection, log: EventLog, bounds: ClaimBounds) -> None:
+        """Run jobs until none is due or a stop is asked."""
+
+        def database_answered() -> None:
+            if self._outage.ended():
+                log(events.DATABASE_IS_BACK)
+
+        def claimed() -> None:
+            database_answered()
+            if not self._turn.hand_on() and self._listener is not None:
+                self._listener.awake()
+
         log(events.POLLING_FOR_JOBS)
-        while self._budget.take():
-            result = None
-            try:
-                for queue in self.options.queues:
-                    result = process_next_job(
-                        self.options, claim, queue, stop=self._stop, log=log, on_claimed=self._turn.hand_on
-                    )
-                    if self._outage.ended():
-                        log(events.DATABASE_IS_BACK)
-                    if result is not None:
-                        break
-            finally:
-                if not result:
-                    self._budget.give_back()
-            if not result:
-                return
+        ran = process_jobs(
+            self.options,
+            claim,
+            self.options.queues,
+            stop=self._stop,
+            log=log,
+            budget=self._budget,
+            bounds=bounds,
+            on_claimed=claimed,
+        )
+        database_answered()
+        if ran is not None:
+            # The thread that sleeps in turn may sleep past a retry that was just set.
+            self._turn.hurry()
 
     def _after_error(self, error: BaseException, log: EventLog) -> None:
         """Log an error of the polling loop, and stop the worker if that is what is left, or what is asked for."""
-        stop = is_permanent(error)
+        stop = is_permanent(error) or (self.options.drain and not is_transient(error))
         if not is_transient(error):
             log(events.JOB_WORKER_ERROR, error=error)
         elif self._outage.began():
@@ -431,7 +555,7 @@ class QueueWorker:
             except Exception as broken:  # noqa: BLE001 # the user's code: the worker goes on
                 log(events.JOB_WORKER_ERROR, error=broken)
         if stop:
-            self.error = error
+            self.error = self.error or error
             self._request_stop()
 
     def _complete(self) -> None:

@@ -1,4 +1,4 @@
-"""Django projects with a database of their own, for what one process can't show: other settings, other tables, migrations."""
+"""Django projects with a database of their own, for what one process can't show: other settings, tables, migrations."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ class Scratch:
 
     def manage_in_turn(self, *commands: str) -> str:
         """Run several management commands in one process, which starts once; return what they printed."""
-        return self.python("".join(f"django.core.management.call_command(*{command.split()!r})\n" for command in commands))
+        return self.python(
+            "".join(f"django.core.management.call_command(*{command.split()!r})\n" for command in commands)
+        )
 
     def python(self, code: str) -> str:
         """Run code after django.setup() and return what it printed."""

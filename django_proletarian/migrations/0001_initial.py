@@ -6,7 +6,7 @@ from django.db.migrations.state import ProjectState
 
 import django_proletarian.fields
 from django_proletarian import conf, schema
-from django_proletarian.store import quoted
+from django_proletarian.tables import quoted
 
 TABLES = conf.tables()
 

@@ -75,7 +75,7 @@ def test_search_finds_a_job_by_its_id_and_nothing_by_anything_else(browser: Clie
     ("payload", "shown"),
     [
         ('["^ ","~:email","<b>a@b.c</b>"]', "&lt;b&gt;a@b.c&lt;/b&gt;"),
-        ('["^ ","~:email', '[&quot;^ &quot;,&quot;~:email'),  # cut off: as it is, under the reason
+        ('["^ ","~:email', "[&quot;^ &quot;,&quot;~:email"),  # cut off: as it is, under the reason
         ('["~#odd",[1]]', "odd"),
     ],
 )
@@ -107,7 +107,9 @@ def test_a_person_without_the_right_sees_nothing(client: Client) -> None:
 def test_lists_count_to_a_limit_only_and_load_no_payloads(browser: Client, page: str) -> None:
     archive()
     enqueue("a")
-    with CaptureQueriesContext(connection, ) as queries:
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
         assert browser.get(page, {"status": "success"} if page == ARCHIVE else {}).status_code == 200
     ours: list[Any] = [query["sql"] for query in queries if "proletarian" in query["sql"]]
     assert ours

@@ -12,37 +12,68 @@ from django.test import override_settings
 from django_proletarian import conf
 
 WRONG: list[Any] = [
-    pytest.param(["THREADS"], "E001", "PROLETARIAN is ['THREADS'], not a dict.", 'PROLETARIAN = {"THREADS": 4}', id="E001 no dict"),
+    pytest.param(
+        ["THREADS"],
+        "E001",
+        "PROLETARIAN is ['THREADS'], not a dict.",
+        'PROLETARIAN = {"THREADS": 4}',
+        id="E001 no dict",
+    ),
     pytest.param({"THREAD": 4}, "E001", "PROLETARIAN has no setting 'THREAD'.", "THREADS", id="E001 unknown key"),
-    pytest.param({"JOB_TABLE": 'a"b'}, "E002", "'a\"b', which is not a lower-case table name", '"proletarian.job"', id="E002"),
+    pytest.param(
+        {"JOB_TABLE": 'a"b'}, "E002", "'a\"b', which is not a lower-case table name", '"proletarian.job"', id="E002"
+    ),
     pytest.param({"JOB_TABLE": "a.b.c"}, "E002", "'a.b.c', which is not", '"proletarian.job"', id="E002 three parts"),
-    pytest.param({"JOB_TABLE": "x" * 64}, "E002", "which is not", '"proletarian.job"', id="E002 too long for PostgreSQL"),
+    pytest.param(
+        {"JOB_TABLE": "x" * 64}, "E002", "which is not", '"proletarian.job"', id="E002 too long for PostgreSQL"
+    ),
     pytest.param(
         {"ARCHIVED_JOB_TABLE": "Archive"}, "E003", "'Archive', which is not", '"proletarian.archived_job"', id="E003"
     ),
     pytest.param(
-        {"JOB_TABLE": "jobs", "ARCHIVED_JOB_TABLE": "jobs"}, "E003", "are both 'jobs'", "two names", id="E003 twice the same"
+        {"JOB_TABLE": "jobs", "ARCHIVED_JOB_TABLE": "jobs"},
+        "E003",
+        "are both 'jobs'",
+        "two names",
+        id="E003 twice the same",
     ),
     pytest.param({"QUEUE": ""}, "E004", "'', which is not a queue name", '"proletarian/default"', id="E004"),
     pytest.param({"QUEUES": "mail"}, "E005", "'mail', which is not a list", "[", id="E005"),
     pytest.param({"QUEUES": ["mail", 3]}, "E005", "['mail', 3], which is not a queue name", "[", id="E005 inside"),
     pytest.param({"SERIALIZER": 3}, "E006", "3, which is neither a dotted path nor", "JSONSerializer", id="E006"),
-    pytest.param({"SERIALIZER": "no.such.thing"}, "E006", "can't be used: No module named 'no'", "JSONSerializer", id="E006 path"),
-    pytest.param({"SERIALIZER": "uuid.uuid4"}, "E006", "can't be used", "JSONSerializer", id="E006 path to something else"),
+    pytest.param(
+        {"SERIALIZER": "no.such.thing"}, "E006", "can't be used: No module named 'no'", "JSONSerializer", id="E006 path"
+    ),
+    pytest.param(
+        {"SERIALIZER": "uuid.uuid4"}, "E006", "can't be used", "JSONSerializer", id="E006 path to something else"
+    ),
     pytest.param({"HANDLER": 3}, "E007", "3, which is neither a dotted path nor a function", "handle_job", id="E007"),
     pytest.param({"HANDLER": "os.nothing"}, "E007", "can't be used", "handle_job", id="E007 path"),
-    pytest.param({"RETRY_STRATEGY": {"retries": -1}}, "E008", "retries must be a whole number", '"retries": 3', id="E008"),
+    pytest.param(
+        {"RETRY_STRATEGY": {"retries": -1}}, "E008", "retries must be a whole number", '"retries": 3', id="E008"
+    ),
     pytest.param({"FAILED_JOB": 3}, "E009", "neither a dotted path nor a function", "tell_somebody", id="E009"),
-    pytest.param({"ON_POLLING_ERROR": 3}, "E010", "neither a dotted path nor a function", "on_polling_error", id="E010"),
+    pytest.param(
+        {"ON_POLLING_ERROR": 3}, "E010", "neither a dotted path nor a function", "on_polling_error", id="E010"
+    ),
     pytest.param({"ON_SHUTDOWN": 3}, "E011", "neither a dotted path nor a function", "on_shutdown", id="E011"),
     pytest.param({"CLOCK": "12:00"}, "E012", "can't be used", "shop.clock.now", id="E012"),
     pytest.param({"THREADS": 0}, "E013", "0, which is not a whole number from 1 up", "4", id="E013"),
     pytest.param({"THREADS": True}, "E013", "True, which is not a whole number from 1 up", "4", id="E013 no number"),
     pytest.param({"POLLING_INTERVAL": 0}, "E014", "0, which is not above zero", "0.1", id="E014"),
-    pytest.param({"POLLING_INTERVAL": "1s"}, "E014", "'1s', which is neither seconds nor a timedelta", "0.1", id="E014 text"),
+    pytest.param(
+        {"POLLING_INTERVAL": "1s"}, "E014", "'1s', which is neither seconds nor a timedelta", "0.1", id="E014 text"
+    ),
     pytest.param({"SHUTDOWN_TIMEOUT": -1}, "E015", "-1, which is below zero", "10", id="E015"),
     pytest.param({"WORKER_ID": 3}, "E016", "3, which is not a text", '"mail-1"', id="E016"),
-    pytest.param({"JOB_ID_STRATEGY": 3}, "E017", "3, which is neither a dotted path nor a function", "uuid7", id="E017"),
+    pytest.param({"IDLE_POLLING_INTERVAL": 0}, "E018", "0, which is not above zero", "1", id="E018"),
+    pytest.param({"UNBOUNDED_CLAIM_INTERVAL": 0}, "E019", "0, which is not above zero", "1", id="E019"),
+    pytest.param({"LISTEN_DATABASE": "nowhere"}, "E020", "'nowhere', which is not an alias", '"default"', id="E020"),
+    pytest.param({"BATCH_SIZE": 0}, "E021", "0, which is not a whole number from 1 up", "100", id="E021"),
+    pytest.param({"BATCH_SECONDS": -1}, "E022", "-1, which is below zero", "0.1", id="E022"),
+    pytest.param(
+        {"JOB_ID_STRATEGY": 3}, "E017", "3, which is neither a dotted path nor a function", "uuid7", id="E017"
+    ),
 ]
 
 

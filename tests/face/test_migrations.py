@@ -41,7 +41,9 @@ CREATE TABLE proletarian.archived_job (
 );
 CREATE INDEX job_queue_process_at ON proletarian.job (queue, process_at);
 """
-CUSTOM = 'PROLETARIAN = {"JOB_TABLE": "myapp.proletarian_job", "ARCHIVED_JOB_TABLE": "myapp.proletarian_archived_job"}\n'
+CUSTOM = (
+    'PROLETARIAN = {"JOB_TABLE": "myapp.proletarian_job", "ARCHIVED_JOB_TABLE": "myapp.proletarian_archived_job"}\n'
+)
 NO_SCHEMA = 'PROLETARIAN = {"JOB_TABLE": "jobs", "ARCHIVED_JOB_TABLE": "old_jobs"}\n'
 NO_MIGRATIONS = 'MIGRATION_MODULES = {"django_proletarian": None}\n'
 SQLITE = """
@@ -104,23 +106,31 @@ def test_a_clojure_installation_is_adopted_with_its_rows_and_index(scratch: Scra
     first = json.loads((Path(__file__).parent.parent / "clojure" / "rows.jsonl").read_text().splitlines()[0])
     row = [first[column] for column in CONTRACT["job"]]
     scratch.sql("INSERT INTO proletarian.job VALUES (%s, %s, %s, %s, %s, %s, %s)", *row)
-    state = "SELECT oid, relfilenode FROM pg_class WHERE relname IN ('job', 'archived_job', 'job_queue_process_at') ORDER BY 1"
-    before = scratch.sql(f"TABLE proletarian.job; {state}"), scratch.sql("SELECT job::text, xmin::text FROM proletarian.job")
+    ours = "('job', 'archived_job', 'job_queue_process_at')"
+    state = f"SELECT oid, relfilenode FROM pg_class WHERE relname IN {ours} ORDER BY 1"
+    before = (
+        scratch.sql(f"TABLE proletarian.job; {state}"),
+        scratch.sql("SELECT job::text, xmin::text FROM proletarian.job"),
+    )
     scratch.manage("migrate")
     assert before == (
         scratch.sql(f"TABLE proletarian.job; {state}"),
         scratch.sql("SELECT job::text, xmin::text FROM proletarian.job"),
     )
-    code = "from django_proletarian.models import Job; j = Job.objects.get(); print(j.queue, j.job_type, j.payload['email'])"
+    code = "from django_proletarian.models import Job; j = Job.objects.get(); "
+    code += "print(j.queue, j.job_type, j.payload['email'])"
     assert scratch.python(code) == "proletarian/default my.app/send-email a@b.c\n"
 
 
 def test_a_role_that_may_create_nothing_adopts_what_is_there(scratch: Scratch) -> None:
-    scratch.sql(CLOJURES + "CREATE TABLE django_migrations (id BIGSERIAL PRIMARY KEY, app TEXT, name TEXT, applied TIMESTAMPTZ)")
+    scratch.sql(
+        CLOJURES + "CREATE TABLE django_migrations (id BIGSERIAL PRIMARY KEY, app TEXT, name TEXT, applied TIMESTAMPTZ)"
+    )
     scratch.sql("DROP ROLE IF EXISTS adopter")
     scratch.sql(
         "CREATE ROLE adopter LOGIN; GRANT USAGE ON SCHEMA proletarian, public TO adopter;"
-        "GRANT ALL ON ALL TABLES IN SCHEMA proletarian, public TO adopter; GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO adopter"
+        "GRANT ALL ON ALL TABLES IN SCHEMA proletarian, public TO adopter;"
+        "GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO adopter"
     )
     try:
         scratch.configure('DATABASES["default"]["USER"] = "adopter"\n')
@@ -133,7 +143,8 @@ def test_a_role_that_may_create_nothing_adopts_what_is_there(scratch: Scratch) -
     "wrong",
     [
         "DROP INDEX proletarian.job_queue_process_at",
-        "DROP INDEX proletarian.job_queue_process_at; CREATE INDEX job_queue_process_at ON proletarian.job (process_at)",
+        "DROP INDEX proletarian.job_queue_process_at; "
+        "CREATE INDEX job_queue_process_at ON proletarian.job (process_at)",
         "DROP INDEX proletarian.job_queue_process_at; CREATE INDEX mine ON proletarian.job (queue, process_at DESC)",
         "DROP INDEX proletarian.job_queue_process_at; "
         "CREATE INDEX mine ON proletarian.job (queue, process_at) WHERE attempts = 0",
@@ -154,7 +165,8 @@ def test_an_index_of_another_name_is_right_too(scratch: Scratch) -> None:
 def test_old_tables_without_time_zones_are_refused_with_the_statement_that_mends_them(scratch: Scratch) -> None:
     scratch.sql(CLOJURES.replace("TIMESTAMPTZ", "TIMESTAMP"))
     scratch.sql(
-        "INSERT INTO proletarian.job VALUES (gen_random_uuid(), ':q', ':t', '[]', 0, '2026-01-01 12:00', '2026-01-01 12:00')"
+        "INSERT INTO proletarian.job "
+        "VALUES (gen_random_uuid(), ':q', ':t', '[]', 0, '2026-01-01 12:00', '2026-01-01 12:00')"
     )
     for table in ("job", "archived_job"):
         said = scratch.manage("migrate", exit_code=1)
@@ -243,7 +255,9 @@ def test_a_default_database_that_is_not_postgresql_is_left_alone(scratch: Scratc
     assert columns(scratch) == CONTRACT
     assert "W001" in scratch.manage("check")
     enqueue_and_drain(scratch, "pg")
-    said = scratch.run("-c", "import django; django.setup(); import django_proletarian as p; p.enqueue('a')", exit_code=1)
+    said = scratch.run(
+        "-c", "import django; django.setup(); import django_proletarian as p; p.enqueue('a')", exit_code=1
+    )
     assert 'Database "default" is sqlite, and jobs live in PostgreSQL only. Give using=' in said
 
 
@@ -251,7 +265,8 @@ def test_a_default_database_that_is_not_postgresql_is_left_alone(scratch: Scratc
 def test_a_router_decides_where_jobs_live(scratch: Scratch, migrations: str) -> None:
     with scratch_database() as url:
         scratch.configure(
-            f'DATABASES["pg"] = DATABASES["default"]; DATABASES["default"] = dj_database_url.parse({url!r})\n{ROUTER}{migrations}'
+            'DATABASES["pg"] = DATABASES["default"]\n'
+            f'DATABASES["default"] = dj_database_url.parse({url!r})\n{ROUTER}{migrations}'
         )
         scratch.manage_in_turn("migrate --run-syncdb", "migrate --run-syncdb --database pg")
         assert columns(scratch) == CONTRACT

@@ -111,8 +111,9 @@ def claims_of(url: str, worker_id: str) -> list[int]:
     """Process ids of the server's ends of the claim connections of one worker."""
     found = sql(
         url,
-        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND starts_with(application_name, %s)",
-        (f"{worker_id}-",),
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND starts_with(application_name, %s) "
+        "AND NOT starts_with(application_name, %s)",
+        (f"{worker_id}-", f"{worker_id}-listener"),
     )
     return [pid for (pid,) in found]
 

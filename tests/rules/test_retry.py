@@ -21,7 +21,9 @@ ONE, TWO = timedelta(seconds=1), timedelta(seconds=2)
 @pytest.mark.parametrize(
     ("strategy", "attempts", "verdict"),
     [
-        pytest.param({"retries": 2, "delays": [1, 2]}, 2, RetryAfter(TWO, 1), id="the second delay after the second run"),
+        pytest.param(
+            {"retries": 2, "delays": [1, 2]}, 2, RetryAfter(TWO, 1), id="the second delay after the second run"
+        ),
         pytest.param({"retries": 0}, 1, GaveUp(0), id="no retries"),
         pytest.param({"retries": 1}, 1, RetryAfter(NOW, 1), id="one retry, at once"),
         pytest.param({"retries": 2}, 1, RetryAfter(NOW, 2), id="two retries, the first at once"),
@@ -41,7 +43,9 @@ ONE, TWO = timedelta(seconds=1), timedelta(seconds=2)
         pytest.param(None, 1, GaveUp(None), id="no strategy"),
         pytest.param({"retries": 2}, 5, GaveUp(-2), id="a strategy that became stricter meanwhile"),
         pytest.param({"retries": 0, "delays": [1]}, 7, GaveUp(0), id="no retries is 0 left, however many were made"),
-        pytest.param(RetryStrategy(1, [timedelta(seconds=2)]), 1, RetryAfter(TWO, 1), id="as an object, with timedeltas"),
+        pytest.param(
+            RetryStrategy(1, [timedelta(seconds=2)]), 1, RetryAfter(TWO, 1), id="as an object, with timedeltas"
+        ),
     ],
 )
 def test_what_becomes_of_a_failed_job(strategy: Any, attempts: int, verdict: RetryAfter | GaveUp) -> None:

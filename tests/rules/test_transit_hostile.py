@@ -14,7 +14,7 @@ import pytest
 
 from django_proletarian.errors import PayloadDecodeError
 from django_proletarian.transit import decode, encode
-from django_proletarian.transit_json import MAX_DEPTH, _parse_deep, parse
+from django_proletarian.transit.text import MAX_DEPTH, _parse_deep, parse
 
 
 @pytest.mark.parametrize(

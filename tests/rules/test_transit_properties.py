@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from django_proletarian.errors import PayloadDecodeError
 from django_proletarian.transit import URI, Char, FrozenMap, Keyword, Symbol, TaggedValue, decode, encode
-from django_proletarian.transit_json import _DECODER, _parse_deep, _write_deep, parse, write
+from django_proletarian.transit.text import _DECODER, _parse_deep, _write_deep, parse, write
 from tests.rules.transit_exact import exact, meaning
 
 TEXTS = [

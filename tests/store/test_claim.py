@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import random
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from django.db import connection
 
-from django_proletarian import NewJob, PlainName, enqueue, enqueue_many, store
-from django_proletarian.connection import ClaimConnection
-from django_proletarian.store import Tables, archive_job, claim_next_job, replace_archived_job, retry_job
+from django_proletarian import PlainName, enqueue, enqueue_many
+from django_proletarian.connection import COMMIT, ClaimConnection
+from django_proletarian.store import ClaimedJob, archiving, as_datetime, claim_due_jobs, replace_archived_job, retry_job
+from django_proletarian.tables import Tables
 from tests.conftest import rows
 
 TABLES = Tables()
@@ -25,58 +24,69 @@ def execute(statement: str, *values: object) -> None:
         cursor.execute(statement, values)
 
 
-class TestClaimNextJob:
+def claim_next_job(
+    claim: ClaimConnection, tables: Tables, queues: list[str], now: datetime | None = None
+) -> ClaimedJob | None:
+    jobs = claim_due_jobs(claim, tables, queues, now)
+    return jobs[0] if jobs else None
+
+
+class TestClaiming:
     # Source: db_test.clj, test-get-next-job-with-process-at-in-the-past.
     def test_a_due_job_comes_as_it_stands(self, claim: ClaimConnection) -> None:
         job_id = enqueue("shop/mail", [1])
         [row] = rows("proletarian.job")
-        job = claim_next_job(claim, TABLES, DEFAULT, None)
-        assert job == store.ClaimedJob(
+        job = claim_next_job(claim, TABLES, [DEFAULT])
+        assert job == ClaimedJob(
             job_id=job_id,
             queue=DEFAULT,
             job_type="shop/mail",
             payload="[1]",
             attempts=0,
-            enqueued_at=row["enqueued_at"],
-            process_at=row["process_at"],
+            enqueued_at=row["enqueued_at"].timestamp(),
+            process_at=row["process_at"].timestamp(),
+            is_archived=False,
         )
 
     # Source: db_test.clj, test-get-next-job-with-process-at-in-the-future.
     def test_a_job_of_the_future_does_not(self, claim: ClaimConnection) -> None:
         enqueue("shop/mail", process_in=HOUR)
-        assert claim_next_job(claim, TABLES, DEFAULT, None) is None
+        assert claim_next_job(claim, TABLES, [DEFAULT]) is None
 
     def test_a_clock_replaces_the_databases(self, claim: ClaimConnection) -> None:
         enqueue("shop/mail", process_in=HOUR)
-        assert claim_next_job(claim, TABLES, DEFAULT, datetime.now(UTC) + 2 * HOUR) is not None
+        assert claim_next_job(claim, TABLES, [DEFAULT], datetime.now(UTC) + 2 * HOUR) is not None
 
     # Source: db_test.clj, test-get-next-job-gets-the-oldest-job.
     def test_the_oldest_due_job_comes_first(self, claim: ClaimConnection) -> None:
         ids = enqueue_many([("shop/mail", number) for number in range(20)])
         random.Random(20).shuffle(ids)
         for place, job_id in enumerate(ids):
-            execute("UPDATE proletarian.job SET process_at = now() - %s * interval '1 hour' WHERE job_id = %s", 20 - place, job_id)
+            execute(
+                "UPDATE proletarian.job SET process_at = now() - %s * interval '1 hour' WHERE job_id = %s",
+                20 - place,
+                job_id,
+            )
         claimed = []
-        while (job := claim_next_job(claim, TABLES, DEFAULT, None)) is not None:
+        while (job := claim_next_job(claim, TABLES, [DEFAULT])) is not None:
             claimed.append(job.job_id)
-            archive_job(claim, TABLES, job.job_id, "success", None)
-            claim.commit()
+            claim.send(archiving(claim, TABLES, [job.job_id], "success", None), COMMIT)
         assert claimed == ids
 
     # Source: db_test.clj, test-get-next-job-skips-locked.
     def test_a_locked_job_is_passed_over_and_not_waited_for(self, claim: ClaimConnection) -> None:
         ids = enqueue_many([("shop/mail", 1), ("shop/mail", 2)])
         with ClaimConnection("default", "other") as second, ClaimConnection("default", "third") as third:
-            taken = [claim_next_job(each, TABLES, DEFAULT, None) for each in (claim, second, third)]
+            taken = [claim_next_job(each, TABLES, [DEFAULT]) for each in (claim, second, third)]
         assert {job.job_id for job in taken if job is not None} == set(ids)
         assert taken[2] is None
 
     def test_queues_are_apart_and_plain_names_are_not_keywords(self, claim: ClaimConnection) -> None:
         keyword, plain = enqueue("a", queue="mail"), enqueue("a", queue=PlainName("mail"))
         for queue, job_id in [("mail", keyword), (PlainName("mail"), plain), ("other", None)]:
-            job = claim_next_job(claim, TABLES, queue, None)
+            job = claim_next_job(claim, TABLES, [queue])
             assert (job and job.job_id) == job_id
-            claim.commit()
+            claim.send(COMMIT)
 
     @pytest.mark.parametrize(
         ("stored", "nearest"),
@@ -92,21 +102,23 @@ class TestClaimNextJob:
     ) -> None:
         enqueue("a")
         execute("UPDATE proletarian.job SET process_at = %s, enqueued_at = 'infinity'", stored)
-        job = claim_next_job(claim, TABLES, DEFAULT, datetime(2027, 1, 1, tzinfo=UTC))
+        job = claim_next_job(claim, TABLES, [DEFAULT], datetime(2027, 1, 1, tzinfo=UTC))
         assert job is not None
-        assert (job.process_at, job.enqueued_at) == (nearest, datetime.max.replace(tzinfo=UTC))
-        assert archive_job(claim, TABLES, job.job_id, "success", None)
-        claim.commit()
+        assert (as_datetime(job.process_at), as_datetime(job.enqueued_at)) == (
+            nearest,
+            datetime.max.replace(tzinfo=UTC),
+        )
+        claim.send(archiving(claim, TABLES, [job.job_id], "success", None), COMMIT)
         assert rows("proletarian.archived_job", "enqueued_at::text") == [{"enqueued_at": "infinity"}]
 
     @pytest.mark.parametrize("style", ["German", "SQL, DMY", "Postgres", "ISO"])
     def test_a_sessions_date_style_changes_nothing(self, claim: ClaimConnection, style: str) -> None:
         enqueue("a")
         [row] = rows("proletarian.job")
-        claim.fetch(f"SET datestyle = '{style}'; SET timezone = 'Asia/Kolkata'")
-        job = claim_next_job(claim, TABLES, DEFAULT, None)
+        claim.send(f"SET datestyle = '{style}'; SET timezone = 'Asia/Kolkata'")
+        job = claim_next_job(claim, TABLES, [DEFAULT])
         assert job is not None
-        assert job.process_at == row["process_at"]
+        assert as_datetime(job.process_at) == row["process_at"]
 
 
 class TestRecording:
@@ -116,9 +128,8 @@ class TestRecording:
         job_id = enqueue("shop/mail", {"id": 42})
         [row] = rows("proletarian.job")
         now = datetime(2030, 1, 1, tzinfo=UTC)
-        assert claim_next_job(claim, TABLES, DEFAULT, now) is not None
-        assert archive_job(claim, TABLES, job_id, status, now)
-        claim.commit()
+        assert claim_next_job(claim, TABLES, [DEFAULT], now) is not None
+        claim.send(archiving(claim, TABLES, [job_id], status, now), COMMIT)
         assert rows("proletarian.job") == []
         assert rows("proletarian.archived_job") == [{**row, "attempts": 1, "status": f":{status}", "finished_at": now}]
 
@@ -127,36 +138,42 @@ class TestRecording:
         job_id = enqueue("shop/mail", {"id": 42})
         [row] = rows("proletarian.job")
         now = datetime(2030, 1, 1, tzinfo=UTC)
-        claim_next_job(claim, TABLES, DEFAULT, now)
+        claim_next_job(claim, TABLES, [DEFAULT], now)
         assert retry_job(claim, TABLES, job_id, timedelta(seconds=1.5), now) == now + timedelta(seconds=1.5)
-        claim.commit()
+        claim.send(COMMIT)
         assert rows("proletarian.job") == [{**row, "attempts": 1, "process_at": now + timedelta(seconds=1.5)}]
 
     def test_a_days_delay_is_24_hours_in_a_session_that_goes_to_summer_time(self, claim: ClaimConnection) -> None:
         job_id = enqueue("shop/mail")
         before = datetime(2026, 3, 28, 12, tzinfo=UTC)
-        claim.fetch("SET timezone = 'Europe/Oslo'")
+        claim.send("SET timezone = 'Europe/Oslo'")
         assert retry_job(claim, TABLES, job_id, timedelta(days=1), before) == before + timedelta(hours=24)
 
     def test_an_id_in_the_archive_is_replaced_when_asked(self, claim: ClaimConnection) -> None:
         job_id = enqueue("old", 1)
-        claim_next_job(claim, TABLES, DEFAULT, None)
-        archive_job(claim, TABLES, job_id, "failure", None)
-        claim.commit()
+        claim_next_job(claim, TABLES, [DEFAULT])
+        claim.send(archiving(claim, TABLES, [job_id], "failure", None), COMMIT)
         enqueue("new", 2, job_id=job_id)
-        claim_next_job(claim, TABLES, DEFAULT, None)
-        assert not archive_job(claim, TABLES, job_id, "success", None)
+        job = claim_next_job(claim, TABLES, [DEFAULT])
+        assert job is not None
+        assert job.is_archived
         assert replace_archived_job(claim, TABLES, job_id, "success", None)
-        claim.commit()
+        claim.send(COMMIT)
         assert rows("proletarian.job") == []
         [row] = rows("proletarian.archived_job")
-        assert (row["job_type"], row["payload"], row["attempts"], row["status"]) == (":new", '["~#\'",2]', 1, ":success")
+        assert (row["job_type"], row["payload"], row["attempts"], row["status"]) == (
+            ":new",
+            '["~#\'",2]',
+            1,
+            ":success",
+        )
 
-    def test_a_role_that_may_not_change_the_archive_keeps_its_older_row_and_no_job(self, claim: ClaimConnection) -> None:
+    def test_a_role_that_may_not_change_the_archive_keeps_its_older_row_and_no_job(
+        self, claim: ClaimConnection
+    ) -> None:
         job_id = enqueue("old")
-        claim_next_job(claim, TABLES, DEFAULT, None)
-        archive_job(claim, TABLES, job_id, "failure", None)
-        claim.commit()
+        claim_next_job(claim, TABLES, [DEFAULT])
+        claim.send(archiving(claim, TABLES, [job_id], "failure", None), COMMIT)
         enqueue("new", job_id=job_id)
         # The original's grants, database/privileges/tables.sql.
         execute(
@@ -165,46 +182,12 @@ class TestRecording:
             "GRANT SELECT, INSERT, TRUNCATE ON proletarian.archived_job TO clerk"
         )
         try:
-            claim.fetch("SET ROLE clerk")
-            claim_next_job(claim, TABLES, DEFAULT, None)
-            assert not archive_job(claim, TABLES, job_id, "success", None)
+            claim.send("SET ROLE clerk")
+            claim_next_job(claim, TABLES, [DEFAULT])
             assert not replace_archived_job(claim, TABLES, job_id, "success", None)
-            claim.commit()
+            claim.send(COMMIT)
         finally:
             claim.close()
             execute("DROP OWNED BY clerk; DROP ROLE clerk")
         assert rows("proletarian.job") == []
         assert [row["job_type"] for row in rows("proletarian.archived_job")] == [":old"]
-
-
-def plan(statement: str, values: list[object]) -> list[dict[str, Any]]:
-    """Every node of the statement's plan."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN (FORMAT JSON) {statement}", values)
-        [tree] = cursor.fetchone()
-    nodes = []
-    todo = [(json.loads(tree) if isinstance(tree, str) else tree)[0]["Plan"]]
-    while todo:
-        node = todo.pop()
-        nodes.append(node)
-        todo += node.get("Plans", [])
-    return nodes
-
-
-# Source: db_test.clj, test-index.
-@pytest.mark.parametrize("analyzed", [True, False])
-def test_the_claim_is_an_index_scan(committed: None, analyzed: bool) -> None:
-    chance = random.Random(1)
-    enqueue_many(
-        NewJob(f"type-{chance.random()}", queue=f"queue-{chance.random()}", process_in=chance.random() * HOUR)
-        for _ in range(1000)
-    )
-    if analyzed:
-        execute("ANALYZE proletarian.job")
-    statement = store._for_tables(store.CLAIM_NEXT_JOB, TABLES)
-    nodes = plan(statement, [":proletarian/default", None])
-    [scan] = [node for node in nodes if "Relation Name" in node]
-    assert (scan["Node Type"], scan["Index Name"]) == ("Index Scan", "job_queue_process_at")
-    assert "queue = ':proletarian/default'::text" in scan["Index Cond"]
-    assert "process_at <= " in scan["Index Cond"]
-    assert "Sort" not in {node["Node Type"] for node in nodes}

@@ -95,12 +95,20 @@ class TestTheRow:
     def test_has_the_databases_time(self) -> None:
         enqueue("foo")
         with connection.cursor() as cursor:
-            cursor.execute("SELECT enqueued_at BETWEEN now() AND clock_timestamp(), enqueued_at = process_at FROM proletarian.job")
+            cursor.execute(
+                "SELECT enqueued_at BETWEEN now() AND clock_timestamp(), enqueued_at = process_at FROM proletarian.job"
+            )
             assert cursor.fetchone() == (True, True)
 
     @pytest.mark.parametrize(
         ("name", "stored"),
-        [("a", ":a"), ("a/b/c", ":a/b/c"), (":a/b", ":a/b"), (PlainName("send email"), "send email"), (PlainName(""), "")],
+        [
+            ("a", ":a"),
+            ("a/b/c", ":a/b/c"),
+            (":a/b", ":a/b"),
+            (PlainName("send email"), "send email"),
+            (PlainName(""), ""),
+        ],
     )
     def test_has_its_names_stored_as_keywords_or_as_they_are(self, name: str, stored: str) -> None:
         enqueue(name, queue=name)
@@ -155,13 +163,15 @@ class TestTransactions:
     def test_others_see_the_row_at_the_commit_and_not_before(self, committed: None, claim: ClaimConnection) -> None:
         with transaction.atomic():
             enqueue("foo", 1)
-            assert claim.fetch("SELECT count(*) FROM proletarian.job") == [(0,)]
-        assert claim.fetch("SELECT count(*) FROM proletarian.job") == [(1,)]
+            assert claim.send("SELECT count(*) FROM proletarian.job") == [("0",)]
+        assert claim.send("SELECT count(*) FROM proletarian.job") == [("1",)]
 
 
 BAD: list[Any] = [
     pytest.param({"payload": object()}, PayloadEncodeError, "payload", id="a payload that is no data"),
-    pytest.param({"payload": {"at": datetime(2026, 1, 1)}}, PayloadEncodeError, r'payload\["at"\]', id="a naive datetime in it"),
+    pytest.param(
+        {"payload": {"at": datetime(2026, 1, 1)}}, PayloadEncodeError, r'payload\["at"\]', id="a naive datetime in it"
+    ),
     pytest.param({"payload": "\ud800"}, EnqueueError, "payload", id="a lone surrogate in it"),
     pytest.param({"job_type": ""}, EnqueueError, "job_type is empty", id="no job type"),
     pytest.param({"job_type": "a\x00b"}, EnqueueError, "NUL", id="a NUL in the job type"),
@@ -219,7 +229,7 @@ class TestBadInput:
 
     @override_settings(PROLETARIAN={"THREADS": 0})
     def test_in_the_settings_is_named(self) -> None:
-        with pytest.raises(ImproperlyConfigured, match="THREADS.* is 0.*For example"):
+        with pytest.raises(ImproperlyConfigured, match=r"THREADS.* is 0.*For example"):
             enqueue("foo")
 
 
@@ -256,7 +266,9 @@ class TestMany:
         assert [stored[job_id] for job_id in ids] == [f'["~#\'",{number}]' for number in range(2500)]
 
     @pytest.mark.parametrize(("jobs", "round_trips"), [(0, 0), (1, 1), (1000, 1), (1001, 2), (2500, 3)])
-    def test_take_a_round_trip_for_each_thousand(self, jobs: int, round_trips: int, django_assert_num_queries: Any) -> None:
+    def test_take_a_round_trip_for_each_thousand(
+        self, jobs: int, round_trips: int, django_assert_num_queries: Any
+    ) -> None:
         with transaction.atomic(), django_assert_num_queries(round_trips):
             enqueue_many(("foo", number) for number in range(jobs))
 

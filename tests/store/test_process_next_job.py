@@ -740,7 +740,7 @@ def test_a_job_after_an_atomic_one_has_its_own_connection_back(claim: ClaimConne
     enqueue("tests/plain")
     assert [run(claim), run(claim)] == [True, True]
     assert pids[0] != pids[1]
-    assert claim.fetch("SELECT pg_backend_pid()") == [(pids[0],)]
+    assert claim.send("SELECT pg_backend_pid()") == [(str(pids[0]),)]
 
 
 # -- Stops -----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """What the original left in its tables at each moment of a run, and what ours leaves: byte for byte the same.
 
-tests/clojure/rows.jsonl is what it left. Here its job rows are put into the queue as they were, our worker runs them with
-a clock that stands where the original's stood, and its later rows are expected.
+tests/clojure/rows.jsonl is what it left. Here its job rows are put into the queue as they were, our worker runs them
+with a clock that stands where the original's stood, and its later rows are expected.
 """
 
 from __future__ import annotations
@@ -67,7 +67,11 @@ RUNS = [
     Run("success, default queue"),
     Run("fail, no retry strategy", failures=9),
     Run("fail, {:retries 2 :delays [1000 2000]}", failures=9, strategy={"retries": 2, "delays": [1, 2]}),
-    Run("fail once then success, {:retries 2 :delays [1000 2000]}", failures=1, strategy={"retries": 2, "delays": [1, 2]}),
+    Run(
+        "fail once then success, {:retries 2 :delays [1000 2000]}",
+        failures=1,
+        strategy={"retries": 2, "delays": [1, 2]},
+    ),
     Run(
         "fail, {:retries 3 :delays [100 200]} (fewer delays than retries)",
         failures=9,
@@ -122,7 +126,9 @@ def test_each_moment_leaves_what_the_original_left(run: Run, claim: ClaimConnect
         last_delay = run.unseen_delays[unseen - 1] if unseen else 0
         for number in range(unseen):
             is_last = number == unseen - 1
-            clock.time = at(moment["process_at"]) - timedelta(seconds=last_delay) if is_last else at(stored()[0]["process_at"])
+            clock.time = (
+                at(moment["process_at"]) - timedelta(seconds=last_delay) if is_last else at(stored()[0]["process_at"])
+            )
             assert process_next_job(options, claim, queue)
         if "finished_at" in moment:
             clock.time = at(moment["finished_at"])

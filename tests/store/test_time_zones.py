@@ -34,7 +34,7 @@ def set_zone(claim: ClaimConnection, zone: str) -> None:
     """Put this thread's two sessions into `zone`, as a server's or a role's setting would."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT set_config('timezone', %s, false)", [zone])
-    claim.fetch("SELECT set_config('timezone', %s, false)", [zone])
+    claim.send(f"SET timezone = '{zone}'")
 
 
 def run_at(claim: ClaimConnection, moment: datetime) -> bool | None:

@@ -44,6 +44,12 @@ class Command(BaseCommand):
             metavar="SECONDS",
             help="How long an idle worker waits between looks. Default: the POLLING_INTERVAL setting, 0.1.",
         )
+        add(
+            "--batch-size",
+            type=int,
+            metavar="N",
+            help="Jobs that a thread claims and settles in one transaction. Default: the BATCH_SIZE setting, 1.",
+        )
         add("--database", metavar="ALIAS", help="Database that holds the queue. Default: what the routers say.")
         add(
             "--shutdown-timeout",
@@ -87,6 +93,7 @@ class Command(BaseCommand):
                 database=options["database"],
                 threads=options["threads"],
                 polling_interval=options["polling_interval"],
+                batch_size=options["batch_size"],
                 shutdown_timeout=options["shutdown_timeout"],
                 worker_id=options["worker_id"],
                 drain=options["drain"],

@@ -1,7 +1,7 @@
 """Transit-JSON, the form in which Proletarian stores payloads: encode() and decode().
 
-Called by serializers.py. Text and tree are transit_json.py's, tree and values transit_reader.py's and
-transit_writer.py's, who share transit_scalars.py and transit_cache.py. Nesting is never followed by recursion: a
+Called by serializers.py. Text and tree are text.py's, tree and values reader.py's and
+writer.py's, who share scalars.py and cache.py. Nesting is never followed by recursion: a
 payload may be deep, and its reader near the end of the stack already.
 
 Source: the public Transit format 0.8, github.com/cognitect/transit-format. tests/clojure/payloads.jsonl holds what
@@ -13,10 +13,10 @@ from __future__ import annotations
 import json
 
 from django_proletarian.errors import PayloadDecodeError, PayloadEncodeError
-from django_proletarian.transit_json import parse, write
-from django_proletarian.transit_reader import value_of
-from django_proletarian.transit_types import URI, Char, FrozenMap, Keyword, Refused, Symbol, TaggedValue
-from django_proletarian.transit_writer import tree_of
+from django_proletarian.transit.reader import value_of
+from django_proletarian.transit.text import parse, write
+from django_proletarian.transit.values import URI, Char, FrozenMap, Keyword, Refused, Symbol, TaggedValue
+from django_proletarian.transit.writer import tree_of
 
 __all__ = ["URI", "Char", "FrozenMap", "Keyword", "Symbol", "TaggedValue", "decode", "encode"]
 

@@ -1,6 +1,6 @@
 """Values that Transit writes as one string, and the three tags that we put before one: text to value and back.
 
-Called by transit_reader.py and transit_writer.py, through the tables at the end. The readers take what follows "~" and
+Called by reader.py and writer.py, through the tables at the end. The readers take what follows "~" and
 the code, or the string under the tag. They raise Refused; or ValueError, ArithmeticError or LookupError, whose
 messages may hold the text and must not be shown.
 """
@@ -16,8 +16,8 @@ from math import isfinite, isinf
 from typing import Any
 from uuid import UUID
 
-from django_proletarian.transit_json import MAX_DIGITS
-from django_proletarian.transit_types import URI, Char, Keyword, Refused, Symbol
+from django_proletarian.transit.text import MAX_DIGITS
+from django_proletarian.transit.values import URI, Char, Keyword, Refused, Symbol
 
 MAP = "^ "  # the first item of an array that is a map
 PREFIXES = frozenset("~^`")  # a string that begins with one of these is written with a "~" before it

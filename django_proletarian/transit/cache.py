@@ -1,6 +1,6 @@
 """Transit's rolling cache: which strings go into it, and the codes that stand for them afterwards.
 
-Called by transit_reader.py and transit_writer.py. Each keeps a cache for the text at hand, and both must put the same
+Called by reader.py and writer.py. Each keeps a cache for the text at hand, and both must put the same
 strings into it in the same order; when all codes are taken, both forget everything and begin anew.
 """
 

@@ -16,9 +16,8 @@ from itertools import chain, islice
 from typing import Any, NoReturn, cast
 
 from django_proletarian.errors import PayloadEncodeError
-from django_proletarian.transit_cache import CACHED_ANYWHERE, CODES, is_long
-from django_proletarian.transit_json import MAX_DEPTH
-from django_proletarian.transit_scalars import (
+from django_proletarian.transit.cache import CACHED_ANYWHERE, CODES, is_long
+from django_proletarian.transit.scalars import (
     MAP,
     PREFIXES,
     READERS,
@@ -29,7 +28,8 @@ from django_proletarian.transit_scalars import (
     write_double,
     write_integer,
 )
-from django_proletarian.transit_types import FrozenMap, Refused, TaggedValue
+from django_proletarian.transit.text import MAX_DEPTH
+from django_proletarian.transit.values import FrozenMap, Refused, TaggedValue
 
 # A container of which some items are written and others not: itself, its items to come, the nodes written so far, and
 # the parity of their number when a key is due: 1 in a map, 0 in a cmap, -1 elsewhere.

@@ -13,10 +13,10 @@ from itertools import chain, islice
 from typing import Any, cast
 
 from django_proletarian.errors import PayloadDecodeError
-from django_proletarian.transit_cache import CACHED_ANYWHERE, CODES, is_long
-from django_proletarian.transit_json import MAX_DEPTH
-from django_proletarian.transit_scalars import MAP, PREFIXES, READERS, STRUCTURE_TAGS, TAG_READERS
-from django_proletarian.transit_types import FrozenMap, Keyword, Refused, TaggedValue
+from django_proletarian.transit.cache import CACHED_ANYWHERE, CODES, is_long
+from django_proletarian.transit.scalars import MAP, PREFIXES, READERS, STRUCTURE_TAGS, TAG_READERS
+from django_proletarian.transit.text import MAX_DEPTH
+from django_proletarian.transit.values import FrozenMap, Keyword, Refused, TaggedValue
 
 _INDEX_OF_CODE = {code: index for index, code in enumerate(CODES)}
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from itertools import accumulate
 from typing import NoReturn, cast
 
-from django_proletarian.transit_types import Refused
+from django_proletarian.transit.values import Refused
 
 # Levels of nesting, a set or tagged value being one. Python hashes nested tuples by recursion in C without any limit.
 MAX_DEPTH = 1_200

@@ -1,0 +1,18 @@
+"""Where jobs live: the two table names, as configured and as SQL writes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Each `table` or `schema.table`, made of letters, digits and underscores only."""
+
+    job: str = "proletarian.job"
+    archived_job: str = "proletarian.archived_job"
+
+
+def quoted(table: str) -> str:
+    """`schema.table` as SQL writes it, which Django passes through as a db_table."""
+    return ".".join(f'"{part}"' for part in table.split("."))
