@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self, cast
+from uuid import UUID
 
 import psycopg
-from django.db import close_old_connections, connections, reset_queries, transaction
+from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.pq.abc import PGconn, PGresult
 
@@ -31,7 +32,12 @@ TRANSACTION_SETTINGS = {
     "idle_in_transaction_session_timeout": "0",
     # A plan made while the queue was empty reads the whole table, and may be kept when it has grown to a million rows.
     "enable_seqscan": "off",
+    # One plan for all values, made once: making one costs more than running it.
+    "plan_cache_mode": "force_generic_plan",
 }
+PLAN_SETTINGS = ("enable_seqscan", "plan_cache_mode")
+OUR_PLANS = [f"SET LOCAL {name} = {TRANSACTION_SETTINGS[name]}" for name in PLAN_SETTINGS]
+HANDLERS_OWN_PLANS = [f"SET LOCAL {name} TO DEFAULT" for name in PLAN_SETTINGS]
 TRANSACTION_SETTINGS_17 = {**TRANSACTION_SETTINGS, "transaction_timeout": "0"}  # which came with PostgreSQL 17
 
 # A row lock of a host that vanished lives as long as its socket does; the kernel's own default is two hours.
@@ -199,7 +205,7 @@ class ClaimConnection(PrivateConnection):
         # Closing it would give up the job's lock. A handler that closes all connections means its own.
         wrapper.close = _stay_open  # type: ignore[method-assign]
         connections[self.database] = wrapper
-        self.send("SET LOCAL enable_seqscan TO DEFAULT", "SAVEPOINT proletarian_handler")
+        self.send(*HANDLERS_OWN_PLANS, "SAVEPOINT proletarian_handler")
         undo = True
         try:
             with transaction.atomic(using=self.database, savepoint=False):
@@ -217,10 +223,7 @@ class ClaimConnection(PrivateConnection):
             # Blocks that the handler left open would count as the next handler's.
             wrapper.run_on_commit, wrapper.savepoint_ids, wrapper.atomic_blocks = [], [], []
             wrapper.in_atomic_block, wrapper.autocommit, wrapper.needs_rollback = False, True, False
-            self.send(
-                f"{'ROLLBACK TO' if undo else 'RELEASE'} SAVEPOINT proletarian_handler",
-                "SET LOCAL enable_seqscan = off",
-            )
+            self.send(f"{'ROLLBACK TO' if undo else 'RELEASE'} SAVEPOINT proletarian_handler", *OUR_PLANS)
             if not undo:
                 on_commit += [callback for _, callback, *_ in callbacks]
 
@@ -228,24 +231,33 @@ class ClaimConnection(PrivateConnection):
 @contextmanager
 def handlers_connections() -> Iterator[None]:
     """Django's connections as a view finds and leaves them: no stale one before, nothing left open after."""
-    reset_queries()
-    close_old_connections()
-    outer = {connection.alias for connection in connections.all(initialized_only=True) if connection.in_atomic_block}
+    before = _in_use()
+    for connection in before:
+        connection.queries_log.clear()
+        connection.close_if_unusable_or_obsolete()
+    outer = [connection for connection in before if connection.in_atomic_block]
     try:
         yield
     finally:
-        for connection in connections.all(initialized_only=True):
-            if connection.alias not in outer and _has_open_transaction(connection):
+        for connection in _in_use():
+            if connection not in outer and _has_open_transaction(connection):
                 # The thread's next job must not run inside it, nor be undone with it.
                 connection.close()
                 del connections[connection.alias]
-        close_old_connections()
+            else:
+                connection.close_if_unusable_or_obsolete()
+
+
+def _in_use() -> list[BaseDatabaseWrapper]:
+    return [
+        connection
+        for connection in connections.all(initialized_only=True)
+        if connection.connection is not None or connection.in_atomic_block
+    ]
 
 
 def _has_open_transaction(connection: BaseDatabaseWrapper) -> bool:
-    if connection.in_atomic_block or connection.connection is None:
-        return connection.in_atomic_block
-    return bool(connection.autocommit != connection.settings_dict["AUTOCOMMIT"])
+    return bool(connection.in_atomic_block or connection.autocommit != connection.settings_dict["AUTOCOMMIT"])
 
 
 def _stay_open() -> None:
@@ -259,7 +271,11 @@ def _set(scope: str, settings: Mapping[str, str]) -> list[str]:
 def _literal(pgconn: PGconn, value: object, kind: str) -> str:
     if value is None:
         return "NULL"
+    if isinstance(value, UUID):
+        return f"'{value}'"
     if isinstance(value, str):
+        if "'" not in value and "\\" not in value:
+            return f"'{value}'"
         return bytes(psycopg.pq.Escaping(pgconn).escape_literal(value.encode())).decode()
     if isinstance(value, datetime):
         return f"'{value.astimezone(UTC).isoformat()}'"

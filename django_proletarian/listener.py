@@ -34,6 +34,7 @@ class Listener:
     ) -> None:
         self._connection = PrivateConnection(database, name)
         self._keys = frozenset(sleepers_key(tables, queue) for queue in stored_queues)
+        self._payloads = frozenset(map(str, self._keys))
         self._held: frozenset[int] = frozenset()  # keys whose lock is ours; the listener's own
         self._wake = wake
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -53,6 +54,7 @@ class Listener:
         """Stop listening, and return when the connection is closed."""
         with self._changed:
             self._stopping = True
+            self._changed.notify_all()
         self._ring()
         self._thread.join()
         os.close(self._bell)
@@ -84,19 +86,21 @@ class Listener:
 
     def _run(self) -> None:
         pause = pauses()
-        while not self._stopping:
-            try:
-                if not self._connection.keeps_session:
-                    break  # a pooler passes no notifications on
-                self._listen()
-            except (psycopg.Error, DjangoDatabaseError):
-                # The threads that claim tell about an outage. For the listener it is enough that they poll meanwhile.
-                self._connection.close()
-                self._hear(listening=False)
-                self._wake()
-                self._connection_wait(next(pause))
-        self._connection.close()
-        self._hear(listening=False)
+        try:
+            while not self._stopping:
+                try:
+                    if not self._connection.keeps_session:
+                        break  # a pooler passes no notifications on
+                    self._listen()
+                except (psycopg.Error, DjangoDatabaseError):
+                    # The threads that claim tell about an outage. Here it is enough that they poll meanwhile.
+                    self._connection.close()
+                    self._hear(listening=False)
+                    self._wake()
+                    self._connection_wait(next(pause))
+        finally:
+            self._connection.close()
+            self._hear(listening=False)
 
     def _connection_wait(self, seconds: float) -> None:
         with self._changed:
@@ -124,8 +128,10 @@ class Listener:
             if by_others:
                 # They may have woken up, or be gone: whoever dozes must ask again.
                 self._hear(listening=True)
-            if by_others or not self._keys.isdisjoint(map(int, heard)):
+            if by_others or not self._payloads.isdisjoint(heard):
                 self._wake()
+        if self._held:
+            self._uncover()
 
     def _cover(self) -> bool:
         """Take the locks that nobody has; return whether each is ours or another sleeping worker's."""

@@ -23,9 +23,6 @@ from django_proletarian import names
 from django_proletarian.connection import COMMIT, ClaimConnection, Statement
 from django_proletarian.tables import Tables, quoted
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
 @functools.cache
 def _for_tables(statement: LiteralString, tables: Tables) -> str:
     return statement.format(job=quoted(tables.job), archived_job=quoted(tables.archived_job))
@@ -174,7 +171,7 @@ SELECT job_id, job_type, payload, attempts,
        AND process_at <= COALESCE($2, statement_timestamp())
        AND process_at >= COALESCE($3, '-infinity')
      ORDER BY process_at
-     LIMIT $4
+     LIMIT {{limit}}
        -- Rows that other workers have locked are passed over: nobody waits for anybody.
        FOR UPDATE SKIP LOCKED
   ) AS next
@@ -200,11 +197,11 @@ def claim_due_jobs(
     Source: proletarian/db.clj, get-next-job.
     """
     bounds = bounds or ClaimBounds()
-    statement = _statement("proletarian_claim", CLAIM_DUE_JOBS, ("text", "timestamptz", "timestamptz", "int"), tables)
+    statement = claim_statement(tables, limit)
     opening = [*first, claim.begin()]
     for queue in queues:
         for since in bounds.to_try(queue):
-            rows = claim.send(*opening, claim.call(statement, names.to_stored(queue), now, since, limit))
+            rows = claim.send(*opening, claim.call(statement, names.to_stored(queue), now, since))
             opening = []
             if rows:
                 # The oldest, since those of a batch that are not begun are due again at once.
@@ -212,6 +209,13 @@ def claim_due_jobs(
                 return [_claimed_job(queue, row) for row in rows]
     claim.send(COMMIT)
     return []
+
+
+@functools.cache
+def claim_statement(tables: Tables, limit: int) -> Statement:
+    """The claim of at most `limit` jobs. The limit is in the text: a plan for any limit would be one for many rows."""
+    text = _for_tables(CLAIM_DUE_JOBS, tables).format(limit=limit)
+    return Statement(f"proletarian_claim_{limit}", ("text", "timestamptz", "timestamptz"), text)
 
 
 def _claimed_job(queue: str, row: Sequence[Any]) -> ClaimedJob:
@@ -234,8 +238,8 @@ def as_datetime(seconds: float) -> datetime:
     Rows give their dates as such a number, for its text does not depend on any session's DateStyle or TimeZone.
     """
     try:
-        return EPOCH + timedelta(microseconds=round(seconds * 1_000_000))
-    except OverflowError:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
         return datetime.max.replace(tzinfo=UTC) if seconds > 0 else datetime.min.replace(tzinfo=UTC)
 
 

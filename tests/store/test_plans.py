@@ -68,12 +68,10 @@ def calls(claim: ClaimConnection) -> dict[str, str]:
         return claim.call(Statement(name, types, store._for_tables(text, TABLES)), *values)
 
     job_id, archive, replace = uuid4(), ("uuid[]", "text", "timestamptz"), ("uuid", "text", "timestamptz")
-    claim_types = ("text", "timestamptz", "timestamptz", "int")
     return {
-        "claim": made("proletarian_claim", store.CLAIM_DUE_JOBS, claim_types, ":proletarian/default", None, None, 1),
-        "bounded": made(
-            "proletarian_claim", store.CLAIM_DUE_JOBS, claim_types, ":proletarian/default", None, "2020-01-01", 1
-        ),
+        "claim": claim.call(store.claim_statement(TABLES, 1), ":proletarian/default", None, None),
+        "bounded": claim.call(store.claim_statement(TABLES, 1), ":proletarian/default", None, "2020-01-01"),
+        "batch": claim.call(store.claim_statement(TABLES, 100), ":proletarian/default", None, None),
         "archive": made("proletarian_archive", store.ARCHIVE_JOBS, archive, [job_id], ":success", None),
         "replace": made("proletarian_replace", store.REPLACE_ARCHIVED_JOB, replace, job_id, ":success", None),
         "retry": made("proletarian_retry", store.RETRY_JOB, ("uuid", "float8", "timestamptz"), job_id, 1.0, None),
@@ -108,7 +106,7 @@ def test_every_statement_goes_by_index(
         assert "Seq Scan" not in kinds, name
         assert "Sort" not in kinds, name
         scans = {node["Index Name"] for node in plan if "Index Name" in node}
-        if name in ("claim", "bounded"):
+        if name in ("claim", "bounded", "batch"):
             # Source of the first: db_test.clj, test-index.
             assert scans == {"job_queue_process_at", "archived_job_pkey"}, name
             [scan] = [node for node in plan if node.get("Index Name") == "job_queue_process_at"]
