@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pprint
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -10,9 +11,11 @@ from django.contrib import admin
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.formats import date_format
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext_lazy as _
 
 from django_proletarian import conf, handlers, names
@@ -112,21 +115,59 @@ class StoredJobAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # generic in t
         except ValueError:
             return queryset.none(), False
 
+    # The admin's own format leaves seconds out, and most jobs live for less than a minute.
+    @admin.display(description=_("enqueued at"), ordering="enqueued_at")
+    def enqueued_at_second(self, job: StoredJob) -> str:
+        return to_the_second(job.enqueued_at)
+
+    @admin.display(description=_("process at"), ordering="process_at")
+    def process_at_second(self, job: StoredJob) -> str:
+        return to_the_second(job.process_at)
+
+    @admin.display(description=_("job id"), ordering="job_id")
+    def short_id(self, job: StoredJob) -> SafeString:
+        return format_html('<span title="{}">{}…</span>', job.job_id, str(job.job_id)[:8])
+
     @admin.display(description=_("payload"))
     def pretty_payload(self, job: StoredJob) -> SafeString:
         try:
-            text = pprint.pformat(job.payload, width=100, sort_dicts=False)
+            text = pretty(job.payload)
         except (PayloadDecodeError, RecursionError) as error:
             text = f"{error}\n\n{job.payload_text}"
         if len(text) > MOST_SHOWN:
             text = f"{text[:MOST_SHOWN]}\n…"
-        return format_html('<pre style="white-space: pre-wrap; margin: 0">{}</pre>', text)
+        return format_html('<pre style="white-space: pre-wrap; margin: 0; padding: 0">{}</pre>', text)
+
+
+def to_the_second(time: datetime) -> str:
+    """A date of a job in the viewer's time zone."""
+    return date_format(localtime(time) if is_aware(time) else time, "Y-m-d H:i:s")
+
+
+def pretty(payload: object) -> str:
+    """A payload in lines; keywords as the texts that they equal."""
+    return PayloadPrinter(width=100, sort_dicts=False).pformat(payload)
+
+
+class PayloadPrinter(pprint.PrettyPrinter):
+    """Shows every kind of str as a str, since that is how a handler uses it."""
+
+    def format(
+        self,
+        object: object,
+        context: dict[int, int],
+        maxlevels: int,
+        level: int,  # its name in the library
+    ) -> tuple[str, bool, bool]:
+        if isinstance(object, str):
+            return repr(str(object)), True, False
+        return super().format(object, context, maxlevels, level)
 
 
 @admin.register(Job)
 class JobAdmin(StoredJobAdmin):
-    list_display = ("job_type", "queue", "attempts", "process_at", "enqueued_at", "job_id")
-    list_display_links = ("job_type", "job_id")
+    list_display = ("job_type", "queue", "attempts", "process_at_second", "enqueued_at_second", "short_id")
+    list_display_links = ("job_type", "short_id")
     list_filter = (QueueFilter, JobTypeFilter)
     ordering = ("process_at",)
     fields = ("job_id", "job_type", "queue", "attempts", "enqueued_at", "process_at", "pretty_payload")
@@ -135,9 +176,14 @@ class JobAdmin(StoredJobAdmin):
 
 @admin.register(ArchivedJob)
 class ArchivedJobAdmin(StoredJobAdmin):
-    list_display = ("job_type", "status", "queue", "attempts", "finished_at", "enqueued_at", "job_id")
-    list_display_links = ("job_type", "job_id")
+    list_display = ("job_type", "status", "queue", "attempts", "finished_at_second", "enqueued_at_second", "short_id")
+    list_display_links = ("job_type", "short_id")
     list_filter = (StatusFilter, QueueFilter, JobTypeFilter)
+
+    @admin.display(description=_("finished at"), ordering="finished_at")
+    def finished_at_second(self, job: ArchivedJob) -> str:
+        return to_the_second(job.finished_at)
+
     ordering = ("-finished_at",)
     fields = (
         "job_id",

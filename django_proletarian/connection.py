@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self, cast
-from uuid import UUID
 
 import psycopg
 from django.db import connections, transaction
@@ -271,8 +270,6 @@ def _set(scope: str, settings: Mapping[str, str]) -> list[str]:
 def _literal(pgconn: PGconn, value: object, kind: str) -> str:
     if value is None:
         return "NULL"
-    if isinstance(value, UUID):
-        return f"'{value}'"
     if isinstance(value, str):
         if "'" not in value and "\\" not in value:
             return f"'{value}'"

@@ -23,6 +23,7 @@ from django_proletarian import names
 from django_proletarian.connection import COMMIT, ClaimConnection, Statement
 from django_proletarian.tables import Tables, quoted
 
+
 @functools.cache
 def _for_tables(statement: LiteralString, tables: Tables) -> str:
     return statement.format(job=quoted(tables.job), archived_job=quoted(tables.archived_job))

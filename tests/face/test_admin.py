@@ -85,6 +85,13 @@ def test_a_payload_is_shown_decoded_and_escaped(browser: Client, payload: str, s
     assert "<b>a@b.c" not in page
 
 
+def test_keywords_in_a_payload_are_shown_as_the_texts_they_equal(browser: Client) -> None:
+    payload = '["^ ","~:email","~:none","~:ids",[1,["^ ","^0","a@b.c"]]]'
+    page = browser.get(f"{ARCHIVE}{archive(payload=payload)}/change/").content.decode()
+    assert "{&#x27;email&#x27;: &#x27;none&#x27;, &#x27;ids&#x27;: [1, {&#x27;email&#x27;: &#x27;a@b.c&#x27;}]}" in page
+    assert "Keyword" not in page
+
+
 def test_a_plain_name_is_no_trouble(browser: Client) -> None:
     job_id = enqueue(PlainName("send email"), queue=PlainName(""))
     assert browser.get(f"{JOBS}{job_id}/change/").status_code == 200
