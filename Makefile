@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 PORT ?= 8000
+# Each process of the tests has a PostgreSQL of its own.
+PYTEST_ARGS ?= -n auto
 BIN := .venv/bin
 export PORT
 

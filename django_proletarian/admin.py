@@ -154,7 +154,7 @@ class PayloadPrinter(pprint.PrettyPrinter):
 
     def format(
         self,
-        object: object,
+        object: object,  # noqa: A002 # the library's name for it
         context: dict[int, int],
         maxlevels: int,
         level: int,  # its name in the library

@@ -34,15 +34,15 @@ RATIO = "ratio"
 class Sizes:
     """How much is done for each measurement."""
 
-    jobs: int = 15_000
-    batch_jobs: int = 100_000
-    atomic_jobs: int = 4_000
+    jobs: int = 10_000
+    batch_jobs: int = 50_000
+    atomic_jobs: int = 3_000
     few: int = 10_000
     many: int = 1_000_000
     jobs_beside_old_transaction: int = 100_000
     enqueued: int = 6_000
     bulk: int = 100_000
-    pickups: int = 100
+    pickups: int = 80
     scheduled_jobs: int = 20
     idle_seconds: float = 10.0
 
