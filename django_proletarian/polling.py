@@ -17,7 +17,7 @@ class PollingTurn:
         self._threads = threads
         self._lock = threading.Lock()  # guards the three below
         self._poller: int | None = None  # the thread whose turn it is
-        self._busy: set[int] = set()  # threads outside take() and sleep(); those that are still to start are idle
+        self._busy: set[int] = set()  # threads between wake() and take(); those that are still to start are idle
         self._hurry = True  # the first thread polls at once
         self._turn_is_free = threading.Condition(self._lock)
         self._no_more_waiting = threading.Condition(self._lock)
@@ -31,16 +31,19 @@ class PollingTurn:
             self._poller = me
         return not self._stop.is_set()
 
-    @property
-    def is_hurried(self) -> bool:
-        """Whether `sleep` would return at once."""
-        return self._hurry
+    def sleep(self, seconds: float) -> bool:
+        """Wait for `seconds`, or less if there is a hurry; return whether there was.
 
-    def sleep(self, seconds: float) -> None:
-        """Wait for `seconds`, or less if there is a hurry. Called by the thread whose turn it is."""
+        Called by the thread whose turn it is, which counts as idle until it calls `wake`.
+        """
         with self._lock:
             self._no_more_waiting.wait_for(lambda: self._stop.is_set() or self._hurry, seconds)
-            self._hurry = False
+            hurried, self._hurry = self._hurry, False
+        return hurried
+
+    def wake(self) -> None:
+        """Count this thread as busy from now on."""
+        with self._lock:
             self._busy.add(threading.get_ident())
 
     def hurry(self) -> None:

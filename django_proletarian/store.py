@@ -46,17 +46,15 @@ class NewJob:
 
 # A delay is seconds times a second, not an interval of days: those follow the session's time zone across DST.
 # GREATEST passes over NULL, and so leaves "now" where there is neither a date nor a delay.
-# NOTIFY takes one lock for the whole server at commit, so it is sent only if a worker is asleep: see `doze`.
+# NOTIFY takes one lock for the whole server at commit, so it is sent only if a worker is asleep: see listener.py.
 INSERT_JOB: LiteralString = """
-WITH inserted AS (
-    INSERT INTO {job} (job_id, queue, job_type, payload, attempts, enqueued_at, process_at)
-    SELECT %s, %s, %s, %s, 0, clock.now,
-           GREATEST(clock.now, COALESCE(%s::timestamptz, clock.now + %s::float8 * interval '1 second'))
-      FROM (SELECT COALESCE(%s::timestamptz, statement_timestamp()) AS now) AS clock
-        ON CONFLICT (job_id) DO NOTHING
- RETURNING job_id
-)
-SELECT CASE WHEN NOT pg_try_advisory_xact_lock_shared(%s) THEN pg_notify('proletarian', %s)::text END FROM inserted
+INSERT INTO {job} (job_id, queue, job_type, payload, attempts, enqueued_at, process_at)
+VALUES (%(job_id)s, %(queue)s, %(job_type)s, %(payload)s, 0,
+        COALESCE(%(now)s::timestamptz, statement_timestamp()),
+        GREATEST(COALESCE(%(now)s::timestamptz, statement_timestamp()), COALESCE(%(process_at)s::timestamptz,
+                 COALESCE(%(now)s::timestamptz, statement_timestamp()) + %(delay)s::float8 * interval '1 second')))
+    ON CONFLICT (job_id) DO NOTHING
+RETURNING CASE WHEN NOT pg_try_advisory_xact_lock_shared(%(key)s) THEN pg_notify('proletarian', %(key_text)s)::text END
 """
 
 
@@ -65,9 +63,18 @@ def insert_job(cursor: CursorWrapper, tables: Tables, job: NewJob, now: datetime
 
     Source: proletarian/db.clj, enqueue!; proletarian/job.clj, process-at.
     """
-    delay = None if job.process_in is None else job.process_in.total_seconds()
     key = sleepers_key(tables, job.queue)
-    values = (job.job_id, job.queue, job.job_type, job.payload, job.process_at, delay, now, key, str(key))
+    values = {
+        "job_id": job.job_id,
+        "queue": job.queue,
+        "job_type": job.job_type,
+        "payload": job.payload,
+        "process_at": job.process_at,
+        "delay": None if job.process_in is None else job.process_in.total_seconds(),
+        "now": now,
+        "key": key,
+        "key_text": str(key),
+    }
     cursor.execute(_for_tables(INSERT_JOB, tables), values)
     return bool(cursor.rowcount)
 

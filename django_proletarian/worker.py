@@ -483,7 +483,7 @@ class QueueWorker:
         while not self._stop.is_set():
             try:
                 if not self.options.drain:
-                    self._sleep_until_something_is_due(claim)
+                    self._sleep_until_something_is_due(claim, log)
                     if self._stop.is_set():
                         break
                 self._run_due_jobs(claim, log, bounds)
@@ -498,31 +498,31 @@ class QueueWorker:
                     return
         log(events.WORKER_INTERRUPTED)
 
-    def _sleep_until_something_is_due(self, claim: ClaimConnection) -> None:
-        """Take the turn to poll, and sleep until it is time to."""
-        if not self._turn.take() or self._turn.is_hurried:
-            self._turn.sleep(0)
+    def _sleep_until_something_is_due(self, claim: ClaimConnection, log: EventLog) -> None:
+        """Take the turn to poll, and sleep until there may be a job to claim, or a stop is asked."""
+        options = self.options
+        if not self._turn.take():
             return
-        seconds = self.options.polling_interval
-        if self._listener is not None and self._listener.doze():
-            # From here on the listener hears of every new job. Look once more for those that came just before.
-            due_in = seconds_to_next_job(claim, self.options.tables, self.options.queues, self.options.now())
-            seconds = (
-                self.options.idle_polling_interval
-                if due_in is None
-                else min(due_in, self.options.idle_polling_interval)
-            )
-        self._turn.sleep(seconds)
+        hurried = self._turn.sleep(0)
+        while not hurried and not self._stop.is_set():
+            if self._listener is None or not self._listener.doze():
+                self._turn.sleep(options.polling_interval)
+                break
+            # From here on the listener hears of every new job. Look once more for those that came just before, and from
+            # time to time for those that nobody announces.
+            due_in = seconds_to_next_job(claim, options.tables, options.queues, options.now())
+            self._note_answer(log)
+            if due_in is not None and due_in <= options.idle_polling_interval:
+                self._turn.sleep(due_in)
+                break
+            hurried = self._turn.sleep(options.idle_polling_interval)
+        self._turn.wake()
 
     def _run_due_jobs(self, claim: ClaimConnection, log: EventLog, bounds: ClaimBounds) -> None:
         """Run jobs until none is due or a stop is asked."""
 
-        def database_answered() -> None:
-            if self._outage.ended():
-                log(events.DATABASE_IS_BACK)
-
         def claimed() -> None:
-            database_answered()
+            self._note_answer(log)
             if not self._turn.hand_on() and self._listener is not None:
                 self._listener.awake()
 
@@ -537,10 +537,14 @@ class QueueWorker:
             bounds=bounds,
             on_claimed=claimed,
         )
-        database_answered()
+        self._note_answer(log)
         if ran is not None:
             # The thread that sleeps in turn may sleep past a retry that was just set.
             self._turn.hurry()
+
+    def _note_answer(self, log: EventLog) -> None:
+        if self._outage.ended():
+            log(events.DATABASE_IS_BACK)
 
     def _after_error(self, error: BaseException, log: EventLog) -> None:
         """Log an error of the polling loop, and stop the worker if that is what is left, or what is asked for."""

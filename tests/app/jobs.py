@@ -48,3 +48,10 @@ def wait_for_stop(started: str) -> None:
 def wait_for_file_atomic(job: Job) -> None:
     """`wait_for_file` inside the claim's transaction, which is the only one it uses."""
     wait_for_file(job)
+
+
+@job_handler("tests/fail-at-first-attempt", advanced=True, retry_strategy=RetryStrategy(retries=1, delays=[0]))
+def fail_at_first_attempt(job: Job) -> None:
+    if job.attempts == 1:
+        raise ValueError("not at the first attempt")
+    Entry.objects.create(text=str(job.payload), job_id=job.job_id)

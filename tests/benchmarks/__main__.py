@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -34,6 +35,8 @@ def main() -> None:
     add("--directory", type=Path, metavar="DIR", help=f"Where the server keeps its data. Default: {DISK}, on a disk.")
     options = parser.parse_args()
 
+    # A kill must end the server and the workers too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     directory = options.directory or (DISK if DISK.is_dir() else None)
     with Server(directory, options.synchronous_commit) as server:
         os.environ["DJANGO_SETTINGS_MODULE"] = "tests.benchmarks.project.settings"

@@ -85,7 +85,9 @@ def as_text(head: dict[str, Any], results: Sequence[Result]) -> str:
     ]
     for result in results:
         figure = result.figure
-        lines.append(f"{figure.title}{f' [{figure.unit}]' if figure.unit else ''}")
+        # Fewer rounds than asked for, where the run was interrupted.
+        rounds = f", rounds: {len(result.rounds)}" if 0 < len(result.rounds) < head["rounds"] else ""
+        lines.append(f"{figure.title}{f' [{figure.unit}]' if figure.unit else ''}{rounds}")
         if result.skipped is not None:
             lines.append(f"    skipped: {result.skipped}")
         if result.error is not None:

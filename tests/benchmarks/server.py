@@ -1,7 +1,6 @@
 """The benchmark's own PostgreSQL server, which loses nothing, and the rows that it is filled with.
 
-Every measurement begins with `fill` or `empty`: tables and statistics are new, and none pays for what the one before has
-left.
+Every measurement begins with `fill` or `empty`: tables and statistics are new, and none pays for what was left before.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from django_proletarian import QueueWorker, create_queue_worker
+from tests.live.blocking import Blocking
 from tests.live.events import Events, told
 from tests.live.processes import WorkerProcess, url_of
 
@@ -52,6 +53,20 @@ def run_worker(committed: None) -> Iterator[Callable[..., QueueWorker]]:
     yield run_worker
     for worker in workers:
         assert worker.stop(), "a worker thread did not end"
+
+
+@pytest.fixture
+def blocking(run_worker: object) -> Iterator[Callable[[], Blocking]]:
+    """Make a handler's body that runs until the test lets it end; let go at the end, before the workers are stopped."""
+    made: list[Blocking] = []
+
+    def blocking() -> Blocking:
+        made.append(Blocking())
+        return made[-1]
+
+    yield blocking
+    for block in made:
+        block.go.set()
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ def asleep(url: str, worker_id: str) -> bool:
         sql(
             url,
             "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle' "
-            "AND starts_with(application_name, %s) AND query LIKE '%%next_due%%'",
+            # Prepared, it shows by its name; behind a pooler, by its text.
+            "AND starts_with(application_name, %s) AND (query LIKE '%%next_due%%' OR query LIKE '%% AS due %%')",
             [f"{worker_id}-"],
         )
     )

@@ -30,6 +30,7 @@ from django_proletarian.store import ClaimBounds
 from django_proletarian.worker import process_jobs
 from tests.app.models import Entry, UniqueEntry
 from tests.conftest import eventually, rows
+from tests.live.blocking import Blocking
 from tests.live.processes import WorkerProcess, archived, insert_jobs, sql, unlocked_jobs, url_of
 
 RunWorker = Callable[..., QueueWorker]
@@ -37,6 +38,9 @@ Spawn = Callable[..., WorkerProcess]
 
 FOR_EVER = 1000.0  # seconds
 HOUR = timedelta(hours=1)
+
+# The number that is a job's payload, out of its Transit.
+NUMBER = r"substring(payload FROM '(\d+)\]?$')::int"
 
 
 def process_batches(
@@ -65,15 +69,17 @@ def enqueue_numbers(job_type: str, count: int, start: int = 1) -> None:
 
 def queued() -> list[tuple[Any, ...]]:
     """Payload and attempts of the rows in the queue, which nobody has locked, in the order of process_at."""
-    return sql(
-        url_of(), "SELECT payload::int, attempts FROM proletarian.job ORDER BY process_at FOR UPDATE SKIP LOCKED"
-    )
+    return sql(url_of(), f"SELECT {NUMBER}, attempts FROM proletarian.job ORDER BY process_at FOR UPDATE SKIP LOCKED")
+
+
+def rows_by_number() -> dict[int, dict[str, Any]]:
+    """The rows in the queue, as they are stored."""
+    return {row["number"]: row for row in rows("proletarian.job", f"*, {NUMBER} AS number")}
 
 
 def finished() -> list[tuple[Any, ...]]:
     """Payload, status and attempts of the archive's rows, in the order of their numbers."""
-    found = sql(url_of(), "SELECT payload::int, status, attempts FROM proletarian.archived_job")
-    return sorted(found)
+    return sorted(sql(url_of(), f"SELECT {NUMBER}, status, attempts FROM proletarian.archived_job"))
 
 
 def successes(*numbers: int) -> list[tuple[int, str, int]]:
@@ -107,15 +113,15 @@ def test_each_job_of_a_batch_fails_retries_and_is_interrupted_by_itself(claim: C
     enqueue("tests/retry", 4)
     enqueue("tests/interrupted", 5)
     enqueue_numbers("tests/note", 5, start=6)
-    before = {row["payload"]: row for row in rows("proletarian.job")}
+    before = rows_by_number()
 
     assert process_batches(claim) == (False, 1)
 
     assert finished() == [(1, ":success", 1), (2, ":success", 1), (3, ":failure", 1)]
-    after = {row["payload"]: row for row in rows("proletarian.job")}
-    assert after["4"]["process_at"] >= before["4"]["process_at"] + HOUR
-    assert {**after["4"], "process_at": None} == {**before["4"], "process_at": None, "attempts": 1}
-    assert [after[str(number)] for number in range(5, 11)] == [before[str(number)] for number in range(5, 11)]
+    after = rows_by_number()
+    assert after[4]["process_at"] >= before[4]["process_at"] + HOUR
+    assert {**after[4], "process_at": None} == {**before[4], "process_at": None, "attempts": 1}
+    assert [after[number] for number in range(5, 11)] == [before[number] for number in range(5, 11)]
     assert queued() == [(5, 0), (6, 0), (7, 0), (8, 0), (9, 0), (10, 0), (4, 1)]
     assert texts() == ["1", "2"]
 
@@ -138,14 +144,15 @@ def test_a_retry_of_a_batch_runs_again_with_the_next_and_counts_its_own_attempts
 
 
 def test_an_unreadable_payload_and_an_unknown_type_fail_alone(claim: ClaimConnection) -> None:
-    enqueue("tests/note", 1)
+    insert_jobs(url_of(), "tests/note", ["1"])
     insert_jobs(url_of(), "tests/note", ["{["])
     insert_jobs(url_of(), "tests/nobodys", ["3"])
-    enqueue("tests/note", 4)
+    insert_jobs(url_of(), "tests/note", ["4"])
 
     assert process_batches(claim) == (True, 1)
 
-    assert archived_types() == {
+    archive = sql(url_of(), "SELECT job_type, payload, status, attempts FROM proletarian.archived_job")
+    assert set(archive) == {
         (":tests/note", "1", ":success", 1),
         (":tests/note", "{[", ":failure", 1),
         (":tests/nobodys", "3", ":failure", 1),
@@ -153,16 +160,12 @@ def test_an_unreadable_payload_and_an_unknown_type_fail_alone(claim: ClaimConnec
     }
 
 
-def archived_types() -> set[tuple[Any, ...]]:
-    return set(sql(url_of(), "SELECT job_type, payload, status, attempts FROM proletarian.archived_job"))
-
-
 def test_a_job_that_the_archive_has_already_is_replaced_there_alone(claim: ClaimConnection) -> None:
     enqueue_numbers("tests/note", 3)
     sql(
         url_of(),
         "INSERT INTO proletarian.archived_job SELECT job_id, queue, job_type, payload, 7, enqueued_at, process_at, "
-        "':failure', now() FROM proletarian.job WHERE payload = '2'",
+        f"':failure', now() FROM proletarian.job WHERE {NUMBER} = 2",
     )
     assert process_batches(claim) == (True, 1)
     assert finished() == successes(1, 2, 3)
@@ -264,13 +267,13 @@ def test_jobs_not_begun_when_a_stop_is_asked_are_run_by_another_worker(claim: Cl
             stop.set()
 
     enqueue_numbers("tests/stop-in-third", 10)
-    before = {row["payload"]: row for row in rows("proletarian.job")}
+    before = rows_by_number()
 
     assert process_batches(claim, stop=stop) == (False, 1)
 
     assert finished() == successes(1, 2, 3)
     assert queued() == [(number, 0) for number in range(4, 11)]
-    assert all(before[row["payload"]] == row for row in rows("proletarian.job"))
+    assert all(before[number] == row for number, row in rows_by_number().items())
     with ClaimConnection("default", "another") as another:
         assert process_batches(another) == (True, 1)
     assert finished() == successes(*range(1, 11))
@@ -381,25 +384,22 @@ def test_a_batch_cut_short_gives_back_its_part_of_max_jobs(run_worker: RunWorker
     assert len(finished()) == 7
 
 
-def test_a_long_job_holds_back_the_rest_of_its_batch_and_no_other_jobs(run_worker: RunWorker) -> None:
-    started, go = threading.Event(), threading.Event()
-
-    @job_handler("tests/block")
-    def block(payload: object) -> None:
-        started.set()
-        assert go.wait(20)
-
+def test_a_long_job_holds_back_the_rest_of_its_batch_and_no_other_jobs(
+    run_worker: RunWorker, blocking: Callable[[], Blocking]
+) -> None:
+    block = blocking()
+    job_handler("tests/block")(block)
     enqueue("tests/block", 0)
     enqueue_numbers("tests/note", 4)
     run_worker(worker_id="left", batch_size=5)
-    assert started.wait(20)
+    assert block.started.wait(20)
     run_worker(worker_id="right", batch_size=5)
 
     enqueue_many([NewJob("tests/note", number) for number in range(5, 20)])
 
     eventually(lambda: finished() == successes(*range(5, 20)))
     assert queued() == []
-    go.set()
+    block.go.set()
     eventually(lambda: finished() == successes(*range(20)))
 
 

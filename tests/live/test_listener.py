@@ -20,6 +20,7 @@ from django.db import connections, transaction
 
 from django_proletarian import QueueWorker, RetryStrategy, enqueue, enqueue_many, job_handler, listener, signals
 from tests.conftest import eventually, rows
+from tests.live.blocking import Blocking
 from tests.live.listening import Ear, asleep, holders, listener_of, listening
 from tests.live.processes import WorkerProcess, archived, insert_jobs, migrate, sql, unlocked_jobs, url_of
 from tests.postgres import Postgres
@@ -70,17 +71,6 @@ def listener_role(settings: Any, monkeypatch: pytest.MonkeyPatch, committed: Non
     sql(url_of(), "DROP ROLE listener")
 
 
-class Blocking:
-    """The body of a handler that waits until the test lets it go on."""
-
-    def __init__(self) -> None:
-        self.started, self.go = threading.Event(), threading.Event()
-
-    def __call__(self, payload: object) -> None:
-        self.started.set()
-        assert self.go.wait(20)
-
-
 # -- An enqueue wakes ------------------------------------------------------------------------------------------------
 
 
@@ -103,12 +93,12 @@ def test_a_sleeping_worker_is_woken_by_every_enqueue(
     run_worker: RunWorker, threads: int, enqueue_now: Callable[[], list[UUID]]
 ) -> None:
     run_worker(worker_id="sleeper", threads=threads)
-    ids = []
+    ids: set[UUID] = set()
     for _ in range(3):
         eventually(lambda: asleep(url_of(), "sleeper"))
-        ids += enqueue_now()
-        eventually(lambda: len(archived(url_of())) == len(ids))
-    assert {row["job_id"] for row in rows("proletarian.archived_job")} == set(ids)
+        ids |= set(enqueue_now())
+        eventually(lambda: not rows("proletarian.job"))
+    assert {row["job_id"] for row in rows("proletarian.archived_job")} == ids
 
 
 def test_an_enqueue_in_a_transaction_wakes_at_its_commit(sleeper: QueueWorker, ear: Ear) -> None:
@@ -164,8 +154,10 @@ def test_nothing_is_notified_while_there_is_no_worker(ear: Ear) -> None:
     assert ear.heard() == []
 
 
-def test_nothing_is_notified_while_all_threads_are_busy(run_worker: RunWorker, ear: Ear) -> None:
-    both = [Blocking(), Blocking()]
+def test_nothing_is_notified_while_all_threads_are_busy(
+    run_worker: RunWorker, blocking: Callable[[], Blocking], ear: Ear
+) -> None:
+    both = [blocking(), blocking()]
     job_handler("tests/block")(lambda payload: both[payload](payload))
     run_worker(worker_id="busy", threads=2)
     eventually(lambda: asleep(url_of(), "busy"))
@@ -184,8 +176,10 @@ def test_nothing_is_notified_while_all_threads_are_busy(run_worker: RunWorker, e
     eventually(lambda: len(archived(url_of())) == 8)
 
 
-def test_an_enqueue_is_notified_while_one_of_two_threads_is_busy(run_worker: RunWorker, ear: Ear) -> None:
-    block = Blocking()
+def test_an_enqueue_is_notified_while_one_of_two_threads_is_busy(
+    run_worker: RunWorker, blocking: Callable[[], Blocking], ear: Ear
+) -> None:
+    block = blocking()
     job_handler("tests/block")(block)
     run_worker(worker_id="half", threads=2)
     eventually(lambda: asleep(url_of(), "half"))
@@ -239,8 +233,10 @@ def test_a_retry_runs_when_it_is_due(run_worker: RunWorker, threads: int) -> Non
     eventually(lambda: archived(url_of()) == [(":tests/fail-at-first", ":success", 3)])
 
 
-def test_a_retry_runs_when_it_is_due_although_its_thread_has_gone_on_to_a_long_job(run_worker: RunWorker) -> None:
-    block, attempts = Blocking(), []
+def test_a_retry_runs_when_it_is_due_although_its_thread_has_gone_on_to_a_long_job(
+    run_worker: RunWorker, blocking: Callable[[], Blocking]
+) -> None:
+    block, attempts = blocking(), []
     job_handler("tests/block")(block)
 
     @job_handler("tests/fail-once", retry_strategy=RetryStrategy(retries=1, delays=[0.3]))
@@ -265,8 +261,8 @@ def test_a_job_that_clojure_enqueued_is_found_at_the_idle_polling_interval(
     run_worker: RunWorker, settings: Any
 ) -> None:
     settings.PROLETARIAN = {"IDLE_POLLING_INTERVAL": 0.3}
-    run_worker(worker_id="sleeper", polling_interval=FOR_EVER)
-    eventually(lambda: listener_of(url_of(), "sleeper"))
+    run_worker(worker_id="sleeper")
+    eventually(lambda: asleep(url_of(), "sleeper"))
     insert_jobs(url_of(), "tests/pass", ["1"])
     eventually(lambda: archived(url_of()) == [PASSED])
 
@@ -295,7 +291,7 @@ def test_a_transaction_that_enqueued_before_the_worker_fell_asleep_is_not_lost(r
 
 @pytest.mark.server
 def test_fifty_idle_threads_send_one_query_an_interval(spawn: Spawn) -> None:
-    interval = 0.2
+    interval = 0.1  # seconds
     with Postgres(log_statement="all", log_line_prefix="%a: ") as server:
         migrate(server.url)
         proletarian = json.dumps({"IDLE_POLLING_INTERVAL": interval})
@@ -313,7 +309,7 @@ def test_fifty_idle_threads_send_one_query_an_interval(spawn: Spawn) -> None:
             return sum(line.startswith("fifty-") and "statement: " in line for line in lines)
 
         so_far, since = queries(), time.monotonic()
-        eventually(lambda: queries() >= so_far + 15)
+        eventually(lambda: queries() >= so_far + 12)
         count, intervals = queries() - so_far, (time.monotonic() - since) / interval
     assert count <= intervals + 2
 
@@ -444,7 +440,6 @@ def test_a_stop_ends_a_sleeping_worker_and_its_listener_and_leaves_nothing_open(
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("sleeper-")]
     eventually(lambda: not sql(url_of(), "SELECT 1 FROM pg_stat_activity WHERE application_name ^@ 'sleeper-'"))
     assert open_files() == before
-    assert holders(url_of()) == set()
 
 
 def test_a_stop_does_not_wait_for_a_listener_that_waits_to_connect_again(

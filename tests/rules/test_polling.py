@@ -29,6 +29,7 @@ def wait(turn: PollingTurn, seconds: float) -> bool:
     if not turn.take():
         return False
     turn.sleep(seconds)
+    turn.wake()
     return True
 
 
@@ -97,8 +98,13 @@ def test_a_hurry_while_the_poller_looks_around_is_not_lost(stop: threading.Event
     wait(turn, FOR_EVER)
     turn.take()
     turn.hurry()
-    assert turn.is_hurried
     assert ends(in_thread(lambda: turn.sleep(FOR_EVER)))
+
+
+def test_sleep_tells_whether_there_was_a_hurry(stop: threading.Event) -> None:
+    turn = PollingTurn(stop, 1)
+    turn.take()
+    assert [turn.sleep(0), turn.sleep(0)] == [True, False]
 
 
 def test_a_budget_is_spent_when_all_is_taken_and_none_is_given_back() -> None:
