@@ -113,6 +113,41 @@ def insert_jobs(cursor: CursorWrapper, tables: Tables, jobs: Sequence[NewJob], n
     return {job_id for (job_id,) in cursor.fetchall()}
 
 
+# COPY can't ask the clock for each row, nor tell sleepers: both are done first, in the same transaction.
+BEFORE_COPY: LiteralString = """
+SELECT extract(epoch FROM COALESCE(%s::timestamptz, statement_timestamp()))::float8,
+       count(CASE WHEN NOT pg_try_advisory_xact_lock_shared(key) THEN pg_notify('proletarian', key::text)::text END)
+  FROM unnest(%s::bigint[]) AS key
+"""
+COPY_JOBS: LiteralString = "COPY {job} (job_id, queue, job_type, payload, attempts, enqueued_at, process_at) FROM STDIN"
+COPIED_AT_ONCE = 1000
+
+
+def copy_jobs(cursor: CursorWrapper, tables: Tables, jobs: Sequence[NewJob], now: datetime | None) -> None:
+    """Insert many jobs whose ids are new, several times as fast as `insert_jobs`. Only inside a transaction."""
+    keys = [sleepers_key(tables, queue) for queue in {job.queue for job in jobs}]
+    cursor.execute(_for_tables(BEFORE_COPY, tables), (now, keys))
+    enqueued_at = as_datetime(cursor.fetchone()[0])
+    with cursor.db.wrap_database_errors, cursor.copy(_for_tables(COPY_JOBS, tables)) as copy:
+        for start in range(0, len(jobs), COPIED_AT_ONCE):
+            copy.write("".join(_copied(job, enqueued_at) for job in jobs[start : start + COPIED_AT_ONCE]))
+
+
+def _copied(job: NewJob, enqueued_at: datetime) -> str:
+    process_at = enqueued_at
+    if job.process_at is not None:
+        process_at = max(process_at, job.process_at)
+    elif job.process_in is not None:
+        process_at += job.process_in
+    texts = [_escaped(job.queue), _escaped(job.job_type), _escaped(job.payload)]
+    return "\t".join([str(job.job_id), *texts, "0", enqueued_at.isoformat(), process_at.isoformat()]) + "\n"
+
+
+def _escaped(text: str) -> str:
+    # As COPY's text format wants it, the backslash first, for the others bring one in.
+    return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+
+
 @functools.lru_cache(maxsize=1000)
 def sleepers_key(tables: Tables, stored_queue: str) -> int:
     """The advisory lock of the workers that sleep on a queue, and the payload of the notifications that wake them."""

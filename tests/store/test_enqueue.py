@@ -148,6 +148,7 @@ class TestTransactions:
         with transaction.atomic():
             enqueue("foo", 1)
             enqueue_many([("foo", 1)] * 1001)
+            enqueue_many([("foo", 1)] * 3001)
             transaction.set_rollback(True)
         assert rows("proletarian.job") == []
 
@@ -260,12 +261,33 @@ class TestAnIdThatIsTaken:
 
 @pytest.mark.django_db
 class TestMany:
+    def test_copied_rows_are_what_inserted_rows_are(self, settings: Any) -> None:
+        settings.PROLETARIAN = {"CLOCK": lambda: NOW}
+        odd = [
+            NewJob("plain", {"text": "back\\slash \t tab \n line \r return \\N \\. æøå 😀 'quoted' \"twice\""}),
+            NewJob(PlainName("a\tb\\c"), queue=PlainName("\\N")),
+            NewJob("later", process_at=NOW + MINUTE),
+            NewJob("past", process_at=NOW - MINUTE),
+            NewJob("in a minute", process_in=MINUTE),
+            NewJob("both", process_at=NOW - MINUTE, process_in=MINUTE),
+        ]
+        enqueue_many(odd)
+        inserted = rows("proletarian.job", "queue, job_type, payload, attempts, enqueued_at, process_at")
+        with connection.cursor() as cursor:
+            cursor.execute("DELETE FROM proletarian.job")
+        enqueue_many(odd * 500)
+        copied = rows("proletarian.job", "DISTINCT queue, job_type, payload, attempts, enqueued_at, process_at")
+        assert sorted(copied, key=repr) == sorted(inserted, key=repr)
+        assert len(rows("proletarian.job")) == 3000
+
     def test_make_rows_as_one_does_with_ids_in_order(self) -> None:
         ids = enqueue_many([("foo", number) for number in range(2500)])
         stored = {row["job_id"]: row["payload"] for row in rows("proletarian.job")}
         assert [stored[job_id] for job_id in ids] == [f'["~#\'",{number}]' for number in range(2500)]
 
-    @pytest.mark.parametrize(("jobs", "round_trips"), [(0, 0), (1, 1), (1000, 1), (1001, 2), (2500, 3)])
+    @pytest.mark.parametrize(
+        ("jobs", "round_trips"), [(0, 0), (1, 1), (1000, 1), (1001, 2), (2500, 3), (3000, 1), (10_000, 1)]
+    )
     def test_take_a_round_trip_for_each_thousand(
         self, jobs: int, round_trips: int, django_assert_num_queries: Any
     ) -> None:
