@@ -64,7 +64,7 @@ def insert_job(cursor: CursorWrapper, tables: Tables, job: NewJob, now: datetime
     Source: proletarian/db.clj, enqueue!; proletarian/job.clj, process-at.
     """
     key = sleepers_key(tables, job.queue)
-    values = {
+    values: dict[str, Any] = {
         "job_id": job.job_id,
         "queue": job.queue,
         "job_type": job.job_type,
