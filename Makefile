@@ -7,7 +7,7 @@ PYTEST_ARGS ?= -n auto
 BIN := .venv/bin
 export PORT
 
-.PHONY: help demo serve test lint format clean
+.PHONY: help demo serve test bench lint format clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -21,6 +21,9 @@ serve: .venv/.has-demo ## Run the example shop until Ctrl-C: web server, worker,
 
 test: .venv/.has-test ## Run the tests; PYTEST_ARGS="-k retry" for some of them
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+bench: .venv/.has-test ## Measure the speed beside pgbench and bare psycopg (20 minutes; BENCH_ARGS="--quick" two)
+	$(BIN)/python -m tests.benchmarks $(BENCH_ARGS)
 
 lint: .venv/.has-dev ## Check style, types and the direction of imports
 	$(BIN)/ruff check .
