@@ -17,6 +17,7 @@ from typing import Any
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
+from django.db import connections
 from django.utils.module_loading import import_string
 
 from django_proletarian import names
@@ -307,6 +308,8 @@ def worker_options(
     values |= {key: _read_given(key, value) for key, value in given.items() if value is not None}
     chosen = settings().queues if queues is None else _read_given("queues", list(queues))
     values["listen_database"] = values["listen_database"] or database
+    if connections[values["listen_database"]].vendor != "postgresql":
+        raise ValueError(f"LISTEN_DATABASE is {values['listen_database']!r}, which is not PostgreSQL.")
     if values["worker_id"] is None:
         values["worker_id"] = f"proletarian[{','.join(names.shown(queue) for queue in chosen)}]"
     return WorkerOptions(

@@ -130,6 +130,8 @@ def copy_jobs(cursor: CursorWrapper, tables: Tables, jobs: Sequence[NewJob], now
     enqueued_at = as_datetime(cursor.fetchone()[0])
     with cursor.db.wrap_database_errors, cursor.copy(_for_tables(COPY_JOBS, tables)) as copy:
         for start in range(0, len(jobs), COPIED_AT_ONCE):
+            # Jobs of one process_at are all alike to a ClaimBounds; a microsecond is less than writing them takes.
+            enqueued_at += timedelta(microseconds=1 if start else 0)
             copy.write("".join(_copied(job, enqueued_at) for job in jobs[start : start + COPIED_AT_ONCE]))
 
 
@@ -185,19 +187,30 @@ class ClaimBounds:
 
     def __init__(self, seconds: float = 1.0) -> None:
         self._seconds = seconds
-        self._since: dict[str, str] = {}
+        self._since: dict[str, float] = {}
         self._from_the_beginning_at: dict[str, float] = {}
 
-    def to_try(self, queue: str) -> Iterator[str | None]:
-        """The bounds to claim with, one after another until a job is found; None for no bound."""
-        since = self._since.get(queue)
-        if since is not None and time.monotonic() - self._from_the_beginning_at[queue] < self._seconds:
-            yield since
-        self._from_the_beginning_at[queue] = time.monotonic()
-        yield None
+    def to_try(self, queues: Sequence[str]) -> Iterator[tuple[str, float | None]]:
+        """Queues with the bounds to claim with, one after another until a job is found; None for no bound.
 
-    def claimed(self, queue: str, process_at: str) -> None:
-        """Note the process_at, as the session writes it, of a job that was just claimed."""
+        A queue that is empty but for entries of jobs that are gone must not cost each claim of the next queue a walk
+        over them, so all queues are tried within their bounds first.
+        """
+        bounded = []
+        for queue in queues:
+            since = self._since.get(queue)
+            if since is not None and time.monotonic() - self._from_the_beginning_at[queue] < self._seconds:
+                bounded.append(queue)
+                yield queue, since
+            else:
+                self._from_the_beginning_at[queue] = time.monotonic()
+                yield queue, None
+        for queue in bounded:
+            self._from_the_beginning_at[queue] = time.monotonic()
+            yield queue, None
+
+    def claimed(self, queue: str, process_at: float) -> None:
+        """Note the process_at, in seconds since 1970, of a job that was just claimed."""
         self._since[queue] = process_at
 
 
@@ -205,14 +218,14 @@ class ClaimBounds:
 # The archive is asked, outside, about what was locked: inside it would be asked about every row passed over.
 CLAIM_DUE_JOBS: LiteralString = """
 SELECT job_id, job_type, payload, attempts,
-       extract(epoch FROM enqueued_at)::float8, extract(epoch FROM process_at)::float8, process_at,
+       extract(epoch FROM enqueued_at)::float8, extract(epoch FROM process_at)::float8,
        (SELECT 1 FROM {archived_job} AS archived WHERE archived.job_id = next.job_id)
   FROM (
     SELECT *
       FROM {job}
      WHERE queue = $1
        AND process_at <= COALESCE($2, statement_timestamp())
-       AND process_at >= COALESCE($3, '-infinity')
+       AND process_at >= COALESCE(to_timestamp($3), '-infinity')
      ORDER BY process_at
      LIMIT {{limit}}
        -- Rows that other workers have locked are passed over: nobody waits for anybody.
@@ -242,14 +255,14 @@ def claim_due_jobs(
     bounds = bounds or ClaimBounds()
     statement = claim_statement(tables, limit)
     opening = [*first, claim.begin()]
-    for queue in queues:
-        for since in bounds.to_try(queue):
-            rows = claim.send(*opening, claim.call(statement, names.to_stored(queue), now, since))
-            opening = []
-            if rows:
-                # The oldest, since those of a batch that are not begun are due again at once.
-                bounds.claimed(queue, rows[0][-2])
-                return [_claimed_job(queue, row) for row in rows]
+    for queue, since in bounds.to_try(queues):
+        rows = claim.send(*opening, claim.call(statement, names.to_stored(queue), now, since))
+        opening = []
+        if rows:
+            jobs = [_claimed_job(queue, row) for row in rows]
+            # The oldest, since those of a batch that are not begun are due again at once.
+            bounds.claimed(queue, jobs[0].process_at)
+            return jobs
     claim.send(COMMIT)
     return []
 
@@ -258,11 +271,11 @@ def claim_due_jobs(
 def claim_statement(tables: Tables, limit: int) -> Statement:
     """The claim of at most `limit` jobs. The limit is in the text: a plan for any limit would be one for many rows."""
     text = _for_tables(CLAIM_DUE_JOBS, tables).format(limit=limit)
-    return Statement(f"proletarian_claim_{limit}", ("text", "timestamptz", "timestamptz"), text)
+    return Statement(f"proletarian_claim_{limit}", ("text", "timestamptz", "float8"), text)
 
 
 def _claimed_job(queue: str, row: Sequence[Any]) -> ClaimedJob:
-    job_id, job_type, payload, attempts, enqueued_at, process_at, _, archived = row
+    job_id, job_type, payload, attempts, enqueued_at, process_at, archived = row
     return ClaimedJob(
         job_id=UUID(job_id),
         queue=queue,

@@ -538,7 +538,11 @@ class QueueWorker:
             on_claimed=claimed,
         )
         self._note_answer(log)
-        if ran is not None:
+        if ran is False and not self._stop.is_set():
+            # The job that was given up stands at the head still. As the original, let an interval pass.
+            self._turn.leave()
+            self._stop.wait(self.options.polling_interval)
+        elif ran is not None:
             # The thread that sleeps in turn may sleep past a retry that was just set.
             self._turn.hurry()
 

@@ -70,7 +70,7 @@ def calls(claim: ClaimConnection) -> dict[str, str]:
     job_id, archive, replace = uuid4(), ("uuid[]", "text", "timestamptz"), ("uuid", "text", "timestamptz")
     return {
         "claim": claim.call(store.claim_statement(TABLES, 1), ":proletarian/default", None, None),
-        "bounded": claim.call(store.claim_statement(TABLES, 1), ":proletarian/default", None, "2020-01-01"),
+        "bounded": claim.call(store.claim_statement(TABLES, 1), ":proletarian/default", None, 1577836800.0),
         "batch": claim.call(store.claim_statement(TABLES, 100), ":proletarian/default", None, None),
         "archive": made("proletarian_archive", store.ARCHIVE_JOBS, archive, [job_id], ":success", None),
         "replace": made("proletarian_replace", store.REPLACE_ARCHIVED_JOB, replace, job_id, ":success", None),
