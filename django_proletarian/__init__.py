@@ -24,8 +24,8 @@ from django_proletarian.errors import (
 from django_proletarian.interrupts import stop_requested, wait_or_stop
 from django_proletarian.job import Job
 from django_proletarian.names import PlainName
+from django_proletarian.queue_worker import QueueWorker
 from django_proletarian.retry import RetryStrategy
-from django_proletarian.worker import QueueWorker
 
 __version__ = "0.1.0"
 

@@ -24,8 +24,8 @@ from django.utils import timezone
 from django_proletarian import conf, names, store
 from django_proletarian.errors import DuplicateJob, EnqueueError, InvalidHandler
 from django_proletarian.handlers import FailedJobCallback, Handler, handler_of, register
+from django_proletarian.queue_worker import QueueWorker
 from django_proletarian.retry import LONGEST_DELAY, RetryStrategyFunction, RetryStrategyLike, as_strategy
-from django_proletarian.worker import QueueWorker
 
 OnConflict = Literal["error", "ignore"]
 ROWS_AT_ONCE = 1000

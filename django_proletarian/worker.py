@@ -1,6 +1,6 @@
-"""Claim, run and settle one job; run many on threads.
+"""Claim, run and settle one job after another.
 
-Called by the proletarian_worker command, by `create_queue_worker` for programs that have no command, and by tests.
+Called by the threads of a `QueueWorker`, and by tests.
 
 Source: proletarian/worker.clj.
 """
@@ -16,19 +16,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from django.db import connections
-
 from django_proletarian import log as events
-from django_proletarian import names
 from django_proletarian.connection import COMMIT, ClaimConnection, handlers_connections
 from django_proletarian.errors import JobInterrupted, NoHandler, PayloadDecodeError
 from django_proletarian.handlers import FailedJobCallback, Handler
 from django_proletarian.interrupts import current_stop
 from django_proletarian.job import Job
-from django_proletarian.listener import Listener
 from django_proletarian.log import EventLog
-from django_proletarian.outage import Outage, is_permanent, is_transient, pauses
-from django_proletarian.polling import JobBudget, PollingTurn
+from django_proletarian.polling import JobBudget
 from django_proletarian.retry import (
     GaveUp,
     LeftInQueue,
@@ -48,7 +43,6 @@ from django_proletarian.store import (
     claim_due_jobs,
     replace_archived_job,
     retry_job,
-    seconds_to_next_job,
 )
 from django_proletarian.tables import Tables
 
@@ -82,9 +76,6 @@ class WorkerOptions:
     def now(self) -> datetime | None:
         """What replaces the database's clock; None for that clock itself."""
         return self.clock() if self.clock is not None else None
-
-
-# -- One job ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +162,7 @@ def process_jobs(
     """
     result: bool | None = None
     settled: list[str] = []  # SQL that ends the transaction before
+    permits = 0
     try:
         while permits := budget.take(options.batch_size):
             jobs = claim_due_jobs(
@@ -181,6 +173,7 @@ def process_jobs(
                 on_claimed()
             finished = run_batch(options, claim, jobs, stop, log)
             budget.give_back(permits - len(finished))
+            permits = 0
             if not jobs:
                 return result
             settled = [*settling(claim, options, finished), COMMIT]
@@ -194,6 +187,7 @@ def process_jobs(
         if settled:
             claim.send(*settled)
     except BaseException:
+        budget.give_back(permits)
         claim.close()
         raise
     return result
@@ -372,207 +366,3 @@ def run_on_commit(finished: Finished) -> None:
                     callback()
             except (Exception, SystemExit) as error:  # noqa: BLE001 # the user's code: the job is committed
                 attempt.log(events.ON_COMMIT_EXCEPTION, error=error)
-
-
-# -- Many jobs, on threads -------------------------------------------------------------------------------------------
-
-
-class QueueWorker:
-    """Runs the jobs of its queues on threads until it is stopped, or has nothing more to do.
-
-    `start` once, then `stop`. Not restartable, as the original.
-
-    Source: proletarian/worker.clj, create-queue-worker; proletarian/executor.clj.
-    """
-
-    def __init__(self, options: WorkerOptions) -> None:
-        self.options = options
-        self.error: BaseException | None = None  # what ended the worker, if an error did; written by its threads
-        self._log = EventLog(queue_worker_id=options.worker_id)
-        self._stop = threading.Event()
-        self._turn = PollingTurn(self._stop, options.threads)
-        self._budget = JobBudget(options.max_jobs)
-        self._listener: Listener | None = None
-        if options.listen_database is not None and not options.drain:
-            stored = [names.to_stored(queue) for queue in options.queues]
-            name = f"{options.worker_id}-listener"
-            self._listener = Listener(options.listen_database, name, options.tables, stored, self._turn.hurry)
-        self._outage = Outage()
-        self._lock = threading.Lock()  # guards the four below
-        self._threads: list[threading.Thread] = []
-        self._running = 0
-        self._shutting_down = False
-        self._given_up = False
-
-    def start(self, on_end: Callable[[], object] | None = None) -> bool | None:
-        """Start the threads; True the first time, None if they were started before.
-
-        `on_end` is called by the last thread to end, whatever ended it.
-        """
-        with self._lock:
-            if self._threads:
-                return None
-            self._running = self.options.threads
-            for number in range(1, self.options.threads + 1):
-                name = f"{self.options.worker_id}-{number}"
-                # Daemons, so that a handler that ignores the stop can't keep the process from ending.
-                thread = threading.Thread(target=self._work, args=(number, name, on_end), name=name, daemon=True)
-                self._threads.append(thread)
-        if self._listener is not None:
-            self._listener.start()
-        for thread in self._threads:
-            thread.start()
-        return True
-
-    def stop(self, timeout: float | None = None) -> bool | None:
-        """Take no more jobs and wait for the running ones, at most `timeout` seconds (None for the option).
-
-        Returns True when all threads have ended, False if some still run when the time is up (their jobs stay queued if
-        the process ends now), None if the worker was never started.
-        """
-        with self._lock:
-            again, self._shutting_down = self._shutting_down, True
-        if not self._threads:
-            return None
-        self._log(events.ALREADY_SHUT_DOWN if again else events.SHUTTING_DOWN)
-        self._request_stop()
-        try:
-            finished = self.join(self.options.shutdown_timeout if timeout is None else timeout)
-        except KeyboardInterrupt:
-            self._log(events.INTERRUPTED_WHILE_SHUTTING_DOWN)
-            raise
-        if not finished:
-            self._given_up = True
-            running = ", ".join(thread.name for thread in self._threads if thread.is_alive())
-            self._log(events.QUEUE_WORKER_SHUTDOWN_ERROR, still_running=running)
-        return finished
-
-    def join(self, timeout: float | None = None) -> bool:
-        """Wait until all threads have ended; False if `timeout` seconds (None for no limit) were not enough."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        for thread in self._threads:
-            if thread is threading.current_thread():
-                continue  # a handler that stops its own worker does not wait for itself
-            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads if thread is not threading.current_thread())
-
-    def _request_stop(self) -> None:
-        self._stop.set()
-        self._turn.hand_on()
-
-    def _work(self, number: int, name: str, on_end: Callable[[], object] | None) -> None:
-        try:
-            with ClaimConnection(self.options.database, name) as claim:
-                self._poll_until_stopped(claim, self._log.within(worker_thread_id=number))
-        finally:
-            connections.close_all()
-            self._turn.hand_on()
-            with self._lock:
-                self._running -= 1
-                last = self._running == 0
-            if last:
-                if self._listener is not None:
-                    self._listener.stop()
-                self._complete()
-                if on_end is not None:
-                    on_end()
-
-    def _poll_until_stopped(self, claim: ClaimConnection, log: EventLog) -> None:
-        pause = pauses()
-        bounds = ClaimBounds(self.options.unbounded_claim_interval)
-        while not self._stop.is_set():
-            try:
-                if not self.options.drain:
-                    self._sleep_until_something_is_due(claim, log)
-                    if self._stop.is_set():
-                        break
-                self._run_due_jobs(claim, log, bounds)
-            except BaseException as error:  # noqa: BLE001 # a thread that dies leaves a worker that only looks alive
-                claim.close()
-                self._after_error(error, log)
-                self._turn.leave()
-                self._stop.wait(next(pause))
-            else:
-                pause = pauses()
-                if self.options.drain or self._budget.spent:
-                    return
-        log(events.WORKER_INTERRUPTED)
-
-    def _sleep_until_something_is_due(self, claim: ClaimConnection, log: EventLog) -> None:
-        """Take the turn to poll, and sleep until there may be a job to claim, or a stop is asked."""
-        options = self.options
-        if not self._turn.take():
-            return
-        hurried = self._turn.sleep(0)
-        while not hurried and not self._stop.is_set():
-            if self._listener is None or not self._listener.doze():
-                self._turn.sleep(options.polling_interval)
-                break
-            # From here on the listener hears of every new job. Look once more for those that came just before, and from
-            # time to time for those that nobody announces.
-            due_in = seconds_to_next_job(claim, options.tables, options.queues, options.now())
-            self._note_answer(log)
-            if due_in is not None and due_in <= options.idle_polling_interval:
-                self._turn.sleep(due_in)
-                break
-            hurried = self._turn.sleep(options.idle_polling_interval)
-        self._turn.wake()
-
-    def _run_due_jobs(self, claim: ClaimConnection, log: EventLog, bounds: ClaimBounds) -> None:
-        """Run jobs until none is due or a stop is asked."""
-
-        def claimed() -> None:
-            self._note_answer(log)
-            if not self._turn.hand_on() and self._listener is not None:
-                self._listener.awake()
-
-        log(events.POLLING_FOR_JOBS)
-        ran = process_jobs(
-            self.options,
-            claim,
-            self.options.queues,
-            stop=self._stop,
-            log=log,
-            budget=self._budget,
-            bounds=bounds,
-            on_claimed=claimed,
-        )
-        self._note_answer(log)
-        if ran is False and not self._stop.is_set():
-            # The job that was given up stands at the head still. As the original, let an interval pass.
-            self._turn.leave()
-            self._stop.wait(self.options.polling_interval)
-        elif ran is not None:
-            # The thread that sleeps in turn may sleep past a retry that was just set.
-            self._turn.hurry()
-
-    def _note_answer(self, log: EventLog) -> None:
-        if self._outage.ended():
-            log(events.DATABASE_IS_BACK)
-
-    def _after_error(self, error: BaseException, log: EventLog) -> None:
-        """Log an error of the polling loop, and stop the worker if that is what is left, or what is asked for."""
-        stop = is_permanent(error) or (self.options.drain and not is_transient(error))
-        if not is_transient(error):
-            log(events.JOB_WORKER_ERROR, error=error)
-        elif self._outage.began():
-            log(events.SQL_TRANSIENT_EXCEPTION, error=error)
-        if not stop and self.options.on_polling_error is not None:
-            try:
-                stop = bool(self.options.on_polling_error(error))
-            except Exception as broken:  # noqa: BLE001 # the user's code: the worker goes on
-                log(events.JOB_WORKER_ERROR, error=broken)
-        if stop:
-            self.error = self.error or error
-            self._request_stop()
-
-    def _complete(self) -> None:
-        """Tell that all threads have ended; runs in the last of them."""
-        if self._given_up:
-            return
-        self._log(events.COMPLETED_SHUTDOWN)
-        if self.options.on_shutdown is not None:
-            try:
-                self.options.on_shutdown()
-            except Exception as error:  # noqa: BLE001 # the user's code: there is nothing left to stop
-                self._log(events.QUEUE_WORKER_SHUTDOWN_ERROR, error=error)
