@@ -112,6 +112,8 @@ class PrivateConnection:
         Returns the payloads of the notifications that came. Raises OperationalError if the connection is gone.
         """
         pgconn = self._pgconn or self._open()
+        if heard := _notifications(pgconn):
+            return heard  # they came with the answer to a statement
         with selectors.DefaultSelector() as selector:
             selector.register(pgconn.socket, selectors.EVENT_READ)
             selector.register(wake, selectors.EVENT_READ)
@@ -119,7 +121,7 @@ class PrivateConnection:
                 if key.fd == wake:
                     os.read(wake, 4096)
         pgconn.consume_input()
-        return [notify.extra.decode() for notify in iter(pgconn.notifies, None)]
+        return _notifications(pgconn)
 
     @property
     def is_lost(self) -> bool:
@@ -261,6 +263,10 @@ def _has_open_transaction(connection: BaseDatabaseWrapper) -> bool:
 
 def _stay_open() -> None:
     """What `close()` does on a connection that is lent."""
+
+
+def _notifications(pgconn: PGconn) -> list[str]:
+    return [notify.extra.decode() for notify in iter(pgconn.notifies, None)]
 
 
 def _set(scope: str, settings: Mapping[str, str]) -> list[str]:

@@ -95,14 +95,16 @@ class Listener:
                 except (psycopg.Error, DjangoDatabaseError):
                     # The threads that claim tell about an outage. Here it is enough that they poll meanwhile.
                     self._connection.close()
+                    if self._listening:
+                        pause = pauses()
                     self._hear(listening=False)
                     self._wake()
-                    self._connection_wait(next(pause))
+                    self._pause(next(pause))
         finally:
             self._connection.close()
             self._hear(listening=False)
 
-    def _connection_wait(self, seconds: float) -> None:
+    def _pause(self, seconds: float) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._stopping, timeout=seconds)
 
