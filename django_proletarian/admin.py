@@ -86,6 +86,7 @@ class StoredJobAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # generic in t
 
     paginator = CappedPaginator
     show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER  # they would count the whole table once for each
     list_per_page = 50
     search_fields = ("job_id",)
     search_help_text = _("A job id, whole.")
@@ -170,7 +171,15 @@ class JobAdmin(StoredJobAdmin):
     list_display_links = ("job_type", "short_id")
     list_filter = (QueueFilter, JobTypeFilter)
     ordering = ("process_at",)
-    fields = ("job_id", "job_type", "queue", "attempts", "enqueued_at", "process_at", "pretty_payload")
+    fields = (
+        "job_id",
+        "job_type",
+        "queue",
+        "attempts",
+        "enqueued_at_second",
+        "process_at_second",
+        "pretty_payload",
+    )
     readonly_fields = fields
 
 
@@ -191,9 +200,9 @@ class ArchivedJobAdmin(StoredJobAdmin):
         "status",
         "queue",
         "attempts",
-        "enqueued_at",
-        "process_at",
-        "finished_at",
+        "enqueued_at_second",
+        "process_at_second",
+        "finished_at_second",
         "pretty_payload",
     )
     readonly_fields = fields
