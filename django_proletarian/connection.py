@@ -200,13 +200,14 @@ class ClaimConnection(PrivateConnection):
         if wrapper is None:
             raise RuntimeError("A claim connection is lent only while it holds a job.")
         handlers_own = connections[self.database]
-        # The transaction was begun in SQL, which Django's wrapper did not see. The savepoint is ours too, for Django's
-        # would cost two round trips more.
+        # The savepoint is ours, for Django's would cost two round trips more. First of all: if the connection is gone
+        # nothing has been put in its place yet.
+        self.send(*HANDLERS_OWN_PLANS, "SAVEPOINT proletarian_handler")
+        # The transaction was begun in SQL, which Django's wrapper did not see.
         wrapper.in_atomic_block, wrapper.autocommit = True, False
         # Closing it would give up the job's lock. A handler that closes all connections means its own.
         wrapper.close = _stay_open  # type: ignore[method-assign]
         connections[self.database] = wrapper
-        self.send(*HANDLERS_OWN_PLANS, "SAVEPOINT proletarian_handler")
         undo = True
         try:
             with transaction.atomic(using=self.database, savepoint=False):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import IntegrityError, connection, connections, transaction
 
@@ -18,6 +19,7 @@ from django_proletarian import (
     JobInterrupted,
     RetryStrategy,
     conf,
+    create_queue_worker,
     enqueue,
     job_handler,
     names,
@@ -25,7 +27,10 @@ from django_proletarian import (
     stop_requested,
 )
 from django_proletarian.connection import ClaimConnection
-from django_proletarian.worker import WorkerOptions, process_next_job
+from django_proletarian.log import EventLog
+from django_proletarian.polling import JobBudget
+from django_proletarian.store import ClaimBounds
+from django_proletarian.worker import WorkerOptions, process_jobs, process_next_job
 from tests.app.models import Child, Entry, UniqueEntry
 from tests.conftest import eventually, rows
 from tests.live.events import Events, told
@@ -812,3 +817,36 @@ def test_a_coroutine_may_be_interrupted(claim: ClaimConnection, stop: threading.
 
 def test_outside_a_worker_no_stop_is_requested() -> None:
     assert stop_requested() is False
+
+
+def test_a_claim_lost_just_before_an_atomic_handler_leaves_the_threads_own_connection_in_place(
+    claim: ClaimConnection,
+) -> None:
+    ran: list[object] = []
+    job_handler("tests/atomic", atomic=True)(ran.append)
+    enqueue("tests/atomic", 1)
+    own = connections["default"]
+
+    def end_claim() -> None:
+        [(pid,)] = claim.send("SELECT pg_backend_pid()")
+        with connection.cursor() as cursor:
+            # With a timeout it waits until the server's end is gone.
+            cursor.execute("SELECT pg_terminate_backend(%s, 20000)", [int(pid)])
+
+    options = create_queue_worker().options
+    with pytest.raises(psycopg.OperationalError):
+        process_jobs(
+            options,
+            claim,
+            ["proletarian/default"],
+            stop=threading.Event(),
+            log=EventLog(),
+            budget=JobBudget(1),
+            bounds=ClaimBounds(),
+            on_claimed=end_claim,
+        )
+    assert connections["default"] is own
+    assert ran == []
+    assert process_next_job(options, claim, "proletarian/default")
+    assert ran == [1]
+    assert len(rows("proletarian.archived_job", "job_id")) == 1
