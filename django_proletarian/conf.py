@@ -208,7 +208,7 @@ def read(given: object) -> tuple[Settings, list[Problem]]:
         value = given.get(option.key, option.default)
         try:
             values[option.key.lower()] = option.read(value)
-        except (ValueError, InvalidRetryStrategy) as error:
+        except ValueError as error:
             problems.append(_problem(option, value, str(error)))
             values[option.key.lower()] = option.default
     if values["job_table"] == values["archived_job_table"]:

@@ -1,6 +1,6 @@
 """What happens in a worker, as events: a name of the original's and its data, told to `logging` and to signals.
 
-`EVENTS` is the whole list. The worker calls `EventLog`; a listener can fail without changing what becomes of a job.
+The worker calls `EventLog`; a listener can fail without changing what becomes of a job.
 
 Source: proletarian/log.clj, and the levels that the original's README suggests.
 """
@@ -77,8 +77,6 @@ INTERRUPTED_WHILE_SHUTTING_DOWN = Event(
     logging.INFO,
     signals.interrupted_while_shutting_down,
 )
-
-EVENTS = tuple(value for value in list(globals().values()) if isinstance(value, Event))
 
 
 class EventLog:
