@@ -1,6 +1,7 @@
-"""The two kinds of connection in a worker thread: its own, that it claims with, and Django's, that handlers use.
+"""A worker thread's own connection, which it claims with: raw messages, and the loan of it to `atomic` handlers.
 
-The store sends its statements through the first; the worker lends it to `atomic` handlers and tidies the second.
+The store sends its statements through it, the listener waits on one. What other handlers use is Django's own:
+see handlers_connections.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ class PrivateConnection:
         self._begin = BEGIN
         self._keeps_session = False
         self._prepared: set[str] = set()  # names of statements
+        self._first: list[str] = []  # what the next message begins with
 
     def __enter__(self) -> Self:
         return self
@@ -96,6 +98,7 @@ class PrivateConnection:
     def close(self) -> None:
         """Close the connection; the server ends its transaction and lets its lock go. The next use opens another."""
         wrapper, self._wrapper, self._pgconn = self._wrapper, None, None
+        self._first = []
         if wrapper is not None:
             wrapper.close()
 
@@ -137,10 +140,10 @@ class PrivateConnection:
     def call(self, statement: Statement, *values: object) -> str:
         """SQL that runs `statement` with `values`: the prepared one, where the connection keeps those.
 
-        A value is None, a str, a number, a UUID, an aware datetime, or a list of such.
+        A value is None, a str, a number, an aware datetime, or a list of such.
         """
         pgconn = self._pgconn or self._open()
-        literals = [_literal(pgconn, value, kind) for value, kind in zip(values, statement.types, strict=True)]
+        literals = [_literal(pgconn, value) for value in values]
         if not self._keeps_session:
             return statement.inline(literals)
         if statement.name not in self._prepared:
@@ -151,6 +154,8 @@ class PrivateConnection:
     def send(self, *statements: str) -> list[Any]:
         """Run the statements in one round trip; return the rows of the last one, as tuples of text or None."""
         pgconn = self._pgconn or self._open()
+        if self._first:
+            statements, self._first = (*self._first, *statements), []
         result = pgconn.exec_("; ".join(statements).encode())
         if result.status == TUPLES_OK:
             columns = range(result.nfields)
@@ -202,7 +207,7 @@ class ClaimConnection(PrivateConnection):
         handlers_own = connections[self.database]
         # The savepoint is ours, for Django's would cost two round trips more. First of all: if the connection is gone
         # nothing has been put in its place yet.
-        self.send(*HANDLERS_OWN_PLANS, "SAVEPOINT proletarian_handler")
+        self.send("SAVEPOINT proletarian_handler", *HANDLERS_OWN_PLANS)
         # The transaction was begun in SQL, which Django's wrapper did not see.
         wrapper.in_atomic_block, wrapper.autocommit = True, False
         # Closing it would give up the job's lock. A handler that closes all connections means its own.
@@ -225,41 +230,12 @@ class ClaimConnection(PrivateConnection):
             # Blocks that the handler left open would count as the next handler's.
             wrapper.run_on_commit, wrapper.savepoint_ids, wrapper.atomic_blocks = [], [], []
             wrapper.in_atomic_block, wrapper.autocommit, wrapper.needs_rollback = False, True, False
-            self.send(f"{'ROLLBACK TO' if undo else 'RELEASE'} SAVEPOINT proletarian_handler", *OUR_PLANS)
-            if not undo:
-                on_commit += [callback for _, callback, *_ in callbacks]
-
-
-@contextmanager
-def handlers_connections() -> Iterator[None]:
-    """Django's connections as a view finds and leaves them: no stale one before, nothing left open after."""
-    before = _in_use()
-    for connection in before:
-        connection.queries_log.clear()
-        connection.close_if_unusable_or_obsolete()
-    outer = [connection for connection in before if connection.in_atomic_block]
-    try:
-        yield
-    finally:
-        for connection in _in_use():
-            if connection not in outer and _has_open_transaction(connection):
-                # The thread's next job must not run inside it, nor be undone with it.
-                connection.close()
-                del connections[connection.alias]
+            # The plans set above are undone by ROLLBACK TO, but not by RELEASE.
+            if undo:
+                self.send("ROLLBACK TO SAVEPOINT proletarian_handler")
             else:
-                connection.close_if_unusable_or_obsolete()
-
-
-def _in_use() -> list[BaseDatabaseWrapper]:
-    return [
-        connection
-        for connection in connections.all(initialized_only=True)
-        if connection.connection is not None or connection.in_atomic_block
-    ]
-
-
-def _has_open_transaction(connection: BaseDatabaseWrapper) -> bool:
-    return bool(connection.in_atomic_block or connection.autocommit != connection.settings_dict["AUTOCOMMIT"])
+                self._first = ["RELEASE SAVEPOINT proletarian_handler", *OUR_PLANS]
+                on_commit += [callback for _, callback, *_ in callbacks]
 
 
 def _stay_open() -> None:
@@ -274,7 +250,7 @@ def _set(scope: str, settings: Mapping[str, str]) -> list[str]:
     return [f"SET {scope} {name} = {value}" for name, value in settings.items()]
 
 
-def _literal(pgconn: PGconn, value: object, kind: str) -> str:
+def _literal(pgconn: PGconn, value: object) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, str):
@@ -284,7 +260,7 @@ def _literal(pgconn: PGconn, value: object, kind: str) -> str:
     if isinstance(value, datetime):
         return f"'{value.astimezone(UTC).isoformat()}'"
     if isinstance(value, list):
-        return f"ARRAY[{', '.join(_literal(pgconn, item, kind[:-2]) for item in value)}]::{kind}"
+        return f"ARRAY[{', '.join(_literal(pgconn, item) for item in value)}]"
     return f"'{value}'"
 
 

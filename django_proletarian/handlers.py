@@ -34,15 +34,18 @@ class Handler:
     failed_job: FailedJobCallback | None = None  # None for the FAILED_JOB setting
     atomic: bool = False
 
-    def run(self, job: Job) -> None:
-        """Call the function with what it takes, and if it is a coroutine function wait for it. Drops the result."""
+    def run(self, payload: object, job: Callable[[], Job]) -> None:
+        """Call the function with what it takes, and if it is a coroutine function wait for it. Drops the result.
+
+        `job` makes the whole job, for those who take it.
+        """
         match self.takes:
             case "payload":
-                self._call(job.payload)
+                self._call(payload)
             case "job":
-                self._call(job)
+                self._call(job())
             case "job_type and payload":
-                self._call(job.job_type, job.payload)
+                self._call(job().job_type, payload)
 
     @functools.cached_property
     def _call(self) -> Callable[..., Any]:

@@ -32,6 +32,11 @@ class Event:
     def __post_init__(self) -> None:
         object.__setattr__(self, "logger", logging.getLogger(f"django_{self.namespace}"))
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether anyone listens: no use in putting together what nobody will read."""
+        return self.logger.isEnabledFor(self.level) or bool(self.signal.receivers)
+
 
 POLLING_FOR_JOBS = Event("proletarian.worker", "polling-for-jobs", logging.DEBUG, signals.polling_for_jobs)
 HANDLING_JOB = Event("proletarian.worker", "handling-job", logging.INFO, signals.handling_job)

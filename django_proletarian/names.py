@@ -7,6 +7,8 @@ Used by the store, the model field, the registry of handlers and the command lin
 
 from __future__ import annotations
 
+import functools
+
 
 class PlainName(str):
     """A name stored without a colon, as the original stores strings (and nil, as the empty string).
@@ -17,6 +19,8 @@ class PlainName(str):
     __slots__ = ()
 
 
+# Asked for every job, and of few names. `typed`, since a PlainName equals the str that is stored otherwise.
+@functools.lru_cache(maxsize=1000, typed=True)
 def to_stored(name: str) -> str:
     """The text that stands in the row. A name with a leading colon is stored already; the empty name is plain."""
     if isinstance(name, PlainName) or name == "" or name.startswith(":"):
@@ -24,6 +28,7 @@ def to_stored(name: str) -> str:
     return f":{name}"
 
 
+@functools.lru_cache(maxsize=1000)
 def from_stored(stored: str) -> str:
     """The name in Python; a `PlainName` if the row has no colon. A colon alone is plain too: no keyword is empty."""
     if len(stored) > 1 and stored.startswith(":"):

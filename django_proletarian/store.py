@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, LiteralString
+from typing import Any, LiteralString, NamedTuple
 from uuid import UUID
 
 from django.db.backends.utils import CursorWrapper
@@ -160,14 +160,13 @@ def sleepers_key(tables: Tables, stored_queue: str) -> int:
 # -- Claim and record: on a worker thread's own connection -----------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimedJob:
+class ClaimedJob(NamedTuple):  # which is made in half the time of a dataclass
     """A locked row as it stands."""
 
-    job_id: UUID
+    job_id: str  # a UUID's text, which goes back to the server as it is
     queue: str
     job_type: str
-    payload: str = field(repr=False)  # still encoded
+    payload: str  # still encoded
     attempts: int  # before this attempt
     enqueued_at: float  # seconds since 1970, as is process_at; see as_datetime
     process_at: float
@@ -218,7 +217,7 @@ class ClaimBounds:
 # The archive is asked, outside, about what was locked: inside it would be asked about every row passed over.
 CLAIM_DUE_JOBS: LiteralString = """
 SELECT job_id, job_type, payload, attempts,
-       extract(epoch FROM enqueued_at)::float8, extract(epoch FROM process_at)::float8,
+       date_part('epoch', enqueued_at), date_part('epoch', process_at),
        (SELECT 1 FROM {archived_job} AS archived WHERE archived.job_id = next.job_id)
   FROM (
     SELECT *
@@ -277,14 +276,14 @@ def claim_statement(tables: Tables, limit: int) -> Statement:
 def _claimed_job(queue: str, row: Sequence[Any]) -> ClaimedJob:
     job_id, job_type, payload, attempts, enqueued_at, process_at, archived = row
     return ClaimedJob(
-        job_id=UUID(job_id),
-        queue=queue,
-        job_type=names.from_stored(job_type),
-        payload=payload,
-        attempts=int(attempts),
-        enqueued_at=float(enqueued_at),
-        process_at=float(process_at),
-        is_archived=archived is not None,
+        job_id,
+        queue,
+        names.from_stored(job_type),
+        payload,
+        int(attempts),
+        float(enqueued_at),
+        float(process_at),
+        archived is not None,
     )
 
 
@@ -315,15 +314,14 @@ SELECT job_id, queue, job_type, payload, attempts + 1, enqueued_at, process_at,
 """
 
 
-def archiving(
-    claim: ClaimConnection, tables: Tables, job_ids: Sequence[UUID], status: str, now: datetime | None
-) -> str:
+def archiving(claim: ClaimConnection, tables: Tables, job_ids: Sequence[str], status: str, now: datetime | None) -> str:
     """SQL that moves claimed jobs to the archive, counting this attempt.
 
     Source: proletarian/db.clj, archive-job! and delete-job!.
     """
     statement = _statement("proletarian_archive", ARCHIVE_JOBS, ("uuid[]", "text", "timestamptz"), tables)
-    return claim.call(statement, list(job_ids), names.to_stored(status), now)
+    # As the text of an array: the ids are UUIDs' texts, in which nothing needs a quote.
+    return claim.call(statement, f"{{{','.join(job_ids)}}}", names.to_stored(status), now)
 
 
 # The stale row is updated, not deleted and inserted: one statement, and an UPDATE right is all that it takes.
@@ -344,7 +342,7 @@ DELETE_JOB: LiteralString = "DELETE FROM {job} WHERE job_id = $1"
 
 
 def replace_archived_job(
-    claim: ClaimConnection, tables: Tables, job_id: UUID, status: str, now: datetime | None
+    claim: ClaimConnection, tables: Tables, job_id: str, status: str, now: datetime | None
 ) -> bool:
     """Move the claimed job to the archive over the row that has its id there; the caller commits.
 
@@ -368,7 +366,7 @@ RETURNING extract(epoch FROM process_at)::float8
 """
 
 
-def retry_job(claim: ClaimConnection, tables: Tables, job_id: UUID, delay: timedelta, now: datetime | None) -> datetime:
+def retry_job(claim: ClaimConnection, tables: Tables, job_id: str, delay: timedelta, now: datetime | None) -> datetime:
     """Count the claimed job's attempt and make it due again `delay` from now; return when. The caller commits.
 
     Source: proletarian/db.clj, retry-at!.

@@ -8,21 +8,23 @@ Source: proletarian/worker.clj.
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
 from django_proletarian import log as events
-from django_proletarian.connection import COMMIT, ClaimConnection, handlers_connections
+from django_proletarian.connection import COMMIT, ClaimConnection
 from django_proletarian.errors import JobInterrupted, NoHandler, PayloadDecodeError
 from django_proletarian.handlers import FailedJobCallback, Handler
+from django_proletarian.handlers_connections import HandlersConnections
 from django_proletarian.interrupts import current_stop
 from django_proletarian.job import Job
-from django_proletarian.log import EventLog
+from django_proletarian.log import Event, EventLog
 from django_proletarian.polling import JobBudget
 from django_proletarian.retry import (
     GaveUp,
@@ -79,18 +81,50 @@ class WorkerOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """One run of one claimed job, and what it runs with."""
+class WorkerThread:
+    """What one thread runs its jobs with."""
 
     options: WorkerOptions
     claim: ClaimConnection
-    stop: threading.Event
+    stop: threading.Event  # set by whoever asks the worker to stop
     log: EventLog
-    job: Job
-    is_archived: bool  # the archive has a row of this id from before
-    unreadable: BaseException | None  # why the payload could not be decoded
-    handler: Handler | None
-    on_commit: list[Callable[[], object]]  # what an atomic handler asked for; filled when it ends
+    connections: HandlersConnections = field(default_factory=HandlersConnections)
+
+
+class Attempt:
+    """One run of one claimed job."""
+
+    def __init__(self, thread: WorkerThread, claimed: ClaimedJob) -> None:
+        self.thread = thread
+        self.claimed = claimed
+        self.handler = thread.options.find_handler(claimed.job_type)
+        self.payload: object = None
+        self.unreadable: BaseException | None = None  # why the payload could not be decoded
+        self.on_commit: list[Callable[[], object]] = []  # what an atomic handler asked for; filled when it ends
+        try:
+            self.payload = thread.options.serializer.decode(claimed.payload)
+        except Exception as error:  # noqa: BLE001 # a serializer may be the user's, and a bad row must not stop the queue
+            self.unreadable = error
+
+    @functools.cached_property
+    def job(self) -> Job:
+        """The claimed row as a job, this attempt counted. Made when first asked for: most handlers want the payload."""
+        return Job(
+            job_id=UUID(self.claimed.job_id),
+            queue=self.claimed.queue,
+            job_type=self.claimed.job_type,
+            payload=self.payload,
+            attempts=self.claimed.attempts + 1,
+            enqueued_at=as_datetime(self.claimed.enqueued_at),
+            process_at=as_datetime(self.claimed.process_at),
+        )
+
+    def tell(self, event: Event, *, error: BaseException | None = None, **data: object) -> None:
+        """Log an event of this job."""
+        if event.is_heard:
+            job = self.job
+            log = self.thread.log.within(job_id=job.job_id, job_type=job.job_type, attempt=job.attempts)
+            log(event, error=error, **data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +147,7 @@ class Interrupted:
 
 
 Outcome = Returned | Raised | Interrupted
+RETURNED = Returned()
 
 
 def process_next_job(
@@ -160,9 +195,11 @@ def process_jobs(
     `on_claimed` is called when jobs are locked, before they run. Returns, and raises, what process_next_job does, for
     the last job.
     """
+    thread = WorkerThread(options=options, claim=claim, stop=stop, log=log)
     result: bool | None = None
     settled: list[str] = []  # SQL that ends the transaction before
     permits = 0
+    token = current_stop.set(stop)
     try:
         while permits := budget.take(options.batch_size):
             jobs = claim_due_jobs(
@@ -171,17 +208,17 @@ def process_jobs(
             settled = []
             if jobs:
                 on_claimed()
-            finished = run_batch(options, claim, jobs, stop, log)
+            finished = run_batch(thread, jobs)
             budget.give_back(permits - len(finished))
             permits = 0
             if not jobs:
                 return result
-            settled = [*settling(claim, options, finished), COMMIT]
+            settled = [*settling(thread, finished), COMMIT]
             result = not stop.is_set() and not any(isinstance(verdict, LeftInQueue) for _, verdict in finished)
             if not result or any(attempt.on_commit for attempt, _ in finished):
                 claim.send(*settled)
                 settled = []
-                run_on_commit(finished)
+                run_on_commit(thread, finished)
             if not result:
                 return result
         if settled:
@@ -190,61 +227,29 @@ def process_jobs(
         budget.give_back(permits)
         claim.close()
         raise
+    finally:
+        current_stop.reset(token)
     return result
 
 
-Finished = Sequence[tuple["Attempt", Verdict]]
+Finished = Sequence[tuple[Attempt, Verdict]]
 
 
-def run_batch(
-    options: WorkerOptions, claim: ClaimConnection, jobs: Sequence[ClaimedJob], stop: threading.Event, log: EventLog
-) -> Finished:
+def run_batch(thread: WorkerThread, jobs: Sequence[ClaimedJob]) -> Finished:
     """Run claimed jobs one after another, and decide about each.
 
     The rest of a batch is not begun, and so released by the commit, once it has run for `batch_seconds`, a stop is
     asked, or a job is interrupted.
     """
     finished: list[tuple[Attempt, Verdict]] = []
-    deadline = time.monotonic() + options.batch_seconds
+    deadline = time.monotonic() + thread.options.batch_seconds
     for job in jobs:
-        attempt = begin_attempt(options, claim, job, stop, log)
+        attempt = Attempt(thread, job)
         verdict = decide_on(attempt, run_handler(attempt))
         finished.append((attempt, verdict))
-        if isinstance(verdict, LeftInQueue) or stop.is_set() or time.monotonic() > deadline:
+        if isinstance(verdict, LeftInQueue) or thread.stop.is_set() or time.monotonic() > deadline:
             break
     return finished
-
-
-def begin_attempt(
-    options: WorkerOptions, claim: ClaimConnection, claimed: ClaimedJob, stop: threading.Event, log: EventLog
-) -> Attempt:
-    """The claimed row as a job, this attempt counted, its payload decoded if that can be done."""
-    payload: object = None
-    unreadable: BaseException | None = None
-    try:
-        payload = options.serializer.decode(claimed.payload)
-    except Exception as error:  # noqa: BLE001 # a serializer may be the user's, and a bad row must not stop the queue
-        unreadable = error
-    job = Job(
-        job_id=claimed.job_id,
-        queue=claimed.queue,
-        job_type=claimed.job_type,
-        payload=payload,
-        attempts=claimed.attempts + 1,
-        enqueued_at=as_datetime(claimed.enqueued_at),
-        process_at=as_datetime(claimed.process_at),
-    )
-    return Attempt(
-        options=options,
-        claim=claim,
-        stop=stop,
-        log=log.within(job_id=job.job_id, job_type=job.job_type, attempt=job.attempts),
-        job=job,
-        is_archived=claimed.is_archived,
-        unreadable=unreadable,
-        handler=options.find_handler(claimed.job_type),
-        on_commit=[],
-    )
 
 
 def run_handler(attempt: Attempt) -> Outcome:
@@ -253,55 +258,54 @@ def run_handler(attempt: Attempt) -> Outcome:
     What is no Exception comes through, but for those that mean the job: SystemExit, from a handler that calls a
     command, and CancelledError, from one that awaits.
     """
-    attempt.log(events.HANDLING_JOB)
+    thread, handler = attempt.thread, attempt.handler
+    attempt.tell(events.HANDLING_JOB)
     try:
         if attempt.unreadable is not None:
             raise attempt.unreadable
-        if attempt.handler is None:
+        if handler is None:
             raise NoHandler(
-                f'No handler for job type "{attempt.job.job_type}". Decorate one with @job_handler in the jobs.py of '
-                "an app in INSTALLED_APPS, or name a function for all other types in the HANDLER setting."
+                f'No handler for job type "{attempt.claimed.job_type}". Decorate one with @job_handler in the jobs.py '
+                "of an app in INSTALLED_APPS, or name a function for all other types in the HANDLER setting."
             )
-        with handlers_surroundings(attempt):
-            attempt.handler.run(attempt.job)
+        with thread.connections, claims_transaction(attempt):
+            handler.run(attempt.payload, lambda: attempt.job)
     except JobInterrupted as error:
         return Interrupted(error)
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # the one that counts as a failure
-        if attempt.claim.is_lost:
+        if thread.claim.is_lost:
             raise  # an atomic handler found the lock gone: the job is another worker's to run
-        return Interrupted(error) if attempt.stop.is_set() else Raised(error)
-    return Returned()
+        return Interrupted(error) if thread.stop.is_set() else Raised(error)
+    return RETURNED
 
 
-@contextmanager
-def handlers_surroundings(attempt: Attempt) -> Iterator[None]:
-    """What a handler finds around it: tidy connections, its stop event, the claim's transaction if it is atomic."""
-    atomic = attempt.handler is not None and attempt.handler.atomic
-    token = current_stop.set(attempt.stop)
-    try:
-        with handlers_connections(), attempt.claim.lent_to_handler(attempt.on_commit) if atomic else nullcontext():
-            yield
-    finally:
-        current_stop.reset(token)
+def claims_transaction(attempt: Attempt) -> AbstractContextManager[None]:
+    """The transaction that holds the job's lock, for a handler that asked to run in it; else nothing."""
+    if attempt.handler is not None and attempt.handler.atomic:
+        return attempt.thread.claim.lent_to_handler(attempt.on_commit)
+    return NOTHING_AROUND
+
+
+NOTHING_AROUND = nullcontext()
 
 
 def decide_on(attempt: Attempt, outcome: Outcome) -> Verdict:
     """What becomes of the job; tells the log, and the failed-job callback if this is the end of it."""
     match outcome:
         case Returned():
-            attempt.log(events.JOB_FINISHED)
+            attempt.tell(events.JOB_FINISHED)
             return Succeeded()
         case Interrupted(JobInterrupted()):
-            attempt.log(events.JOB_INTERRUPTED)
+            attempt.tell(events.JOB_INTERRUPTED)
             return LeftInQueue()
         case Interrupted(error):
-            attempt.log(events.HANDLE_JOB_EXCEPTION_WITH_INTERRUPT, error=error)
+            attempt.tell(events.HANDLE_JOB_EXCEPTION_WITH_INTERRUPT, error=error)
             return LeftInQueue()
         case Raised(error):
-            attempt.log(events.HANDLE_JOB_EXCEPTION, error=error)
+            attempt.tell(events.HANDLE_JOB_EXCEPTION, error=error)
             verdict = retry_or_give_up(attempt, error)
             if isinstance(verdict, GaveUp):
-                attempt.log(events.NOT_RETRYING, retries_left=verdict.retries_left)
+                attempt.tell(events.NOT_RETRYING, retries_left=verdict.retries_left)
                 tell_failed_job(attempt, error)
             return verdict
 
@@ -312,57 +316,57 @@ def retry_or_give_up(attempt: Attempt, error: BaseException) -> RetryAfter | Gav
         return GaveUp(None)  # the same text would be as unreadable at every retry
     strategy = attempt.handler.retry_strategy if attempt.handler is not None else None
     if strategy is None:
-        strategy = attempt.options.retry_strategy
+        strategy = attempt.thread.options.retry_strategy
     try:
         return decide(attempt.job.attempts, strategy(attempt.job, error) if callable(strategy) else strategy)
     except (Exception, SystemExit) as broken:  # noqa: BLE001 # the user's code: its error must not keep the job for ever
-        attempt.log(events.RETRY_STRATEGY_ERROR, error=broken)
+        attempt.tell(events.RETRY_STRATEGY_ERROR, error=broken)
         return GaveUp(None)
 
 
 def tell_failed_job(attempt: Attempt, error: BaseException) -> None:
     """Call the failed-job callback, if there is one; before the commit, so that after a crash it is called again."""
     callback = attempt.handler.failed_job if attempt.handler is not None else None
-    callback = callback or attempt.options.failed_job
+    callback = callback or attempt.thread.options.failed_job
     if callback is None:
         return
     try:
-        with handlers_surroundings(attempt):
+        with attempt.thread.connections, claims_transaction(attempt):
             callback(attempt.job, error)
     except (Exception, SystemExit) as broken:  # noqa: BLE001 # the user's code: the job has failed all the same
-        attempt.log(events.FAILED_JOB_CALLBACK_ERROR, error=broken)
+        attempt.tell(events.FAILED_JOB_CALLBACK_ERROR, error=broken)
 
 
-def settling(claim: ClaimConnection, options: WorkerOptions, finished: Finished) -> list[str]:
+def settling(thread: WorkerThread, finished: Finished) -> list[str]:
     """SQL that writes the verdicts into the claim's transaction; what needs an answer is sent here."""
-    tables, now = options.tables, options.now()
-    archived: dict[str, list[UUID]] = {"success": [], "failure": []}
+    claim, tables, now = thread.claim, thread.options.tables, thread.options.now()
+    archived: dict[str, list[str]] = {"success": [], "failure": []}
     for attempt, verdict in finished:
-        job_id = attempt.job.job_id
+        job_id = attempt.claimed.job_id
         match verdict:
             case Succeeded() | GaveUp():
                 status = "success" if isinstance(verdict, Succeeded) else "failure"
-                if not attempt.is_archived:
+                if not attempt.claimed.is_archived:
                     archived[status].append(job_id)
                     continue
                 replaced = replace_archived_job(claim, tables, job_id, status, now)
-                attempt.log(
+                attempt.tell(
                     events.ARCHIVED_JOB_REPLACED if replaced else events.ARCHIVED_JOB_NOT_REPLACED, status=status
                 )
             case RetryAfter(delay, retries_left):
                 retry_at = retry_job(claim, tables, job_id, delay, now)
-                attempt.log(events.RETRYING, retry_at=retry_at, retries_left=retries_left)
+                attempt.tell(events.RETRYING, retry_at=retry_at, retries_left=retries_left)
             case LeftInQueue():
                 pass  # the row is as it should be
     return [archiving(claim, tables, job_ids, status, now) for status, job_ids in archived.items() if job_ids]
 
 
-def run_on_commit(finished: Finished) -> None:
+def run_on_commit(thread: WorkerThread, finished: Finished) -> None:
     """Run what atomic handlers left for after the commit; an error can't undo a job any more, and is logged."""
     for attempt, _ in finished:
         for callback in attempt.on_commit:
             try:
-                with handlers_connections():
+                with thread.connections:
                     callback()
             except (Exception, SystemExit) as error:  # noqa: BLE001 # the user's code: the job is committed
-                attempt.log(events.ON_COMMIT_EXCEPTION, error=error)
+                attempt.tell(events.ON_COMMIT_EXCEPTION, error=error)

@@ -124,11 +124,11 @@ def test_a_claim_relies_on_nothing_that_a_session_would_keep(bouncer: PgBouncer,
         for number in range(10):
             [job] = claim_due_jobs(claim, TABLES, [DEFAULT], limit=1 + number % 2)
             claim.send("ROLLBACK")
-            assert job.job_id == job_id
+            assert job.job_id == str(job_id)
         assert prepared_statements(bouncer.url) == []
         claim_due_jobs(claim, TABLES, [DEFAULT])
         assert claim.send("SELECT name FROM pg_prepared_statements") == []
-        claim.send(archiving(claim, TABLES, [job_id], "success", None), "COMMIT")
+        claim.send(archiving(claim, TABLES, [str(job_id)], "success", None), "COMMIT")
     assert archived(url_of()) == [(":tests/append", ":success", 1)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
 from django.db import connection
@@ -38,7 +39,7 @@ class TestClaiming:
         [row] = rows("proletarian.job")
         job = claim_next_job(claim, TABLES, [DEFAULT])
         assert job == ClaimedJob(
-            job_id=job_id,
+            job_id=str(job_id),
             queue=DEFAULT,
             job_type="shop/mail",
             payload="[1]",
@@ -69,7 +70,7 @@ class TestClaiming:
             )
         claimed = []
         while (job := claim_next_job(claim, TABLES, [DEFAULT])) is not None:
-            claimed.append(job.job_id)
+            claimed.append(UUID(job.job_id))
             claim.send(archiving(claim, TABLES, [job.job_id], "success", None), COMMIT)
         assert claimed == ids
 
@@ -78,14 +79,14 @@ class TestClaiming:
         ids = enqueue_many([("shop/mail", 1), ("shop/mail", 2)])
         with ClaimConnection("default", "other") as second, ClaimConnection("default", "third") as third:
             taken = [claim_next_job(each, TABLES, [DEFAULT]) for each in (claim, second, third)]
-        assert {job.job_id for job in taken if job is not None} == set(ids)
+        assert {UUID(job.job_id) for job in taken if job is not None} == set(ids)
         assert taken[2] is None
 
     def test_queues_are_apart_and_plain_names_are_not_keywords(self, claim: ClaimConnection) -> None:
         keyword, plain = enqueue("a", queue="mail"), enqueue("a", queue=PlainName("mail"))
         for queue, job_id in [("mail", keyword), (PlainName("mail"), plain), ("other", None)]:
             job = claim_next_job(claim, TABLES, [queue])
-            assert (job and job.job_id) == job_id
+            assert (job and UUID(job.job_id)) == job_id
             claim.send(COMMIT)
 
     @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ class TestRecording:
         [row] = rows("proletarian.job")
         now = datetime(2030, 1, 1, tzinfo=UTC)
         assert claim_next_job(claim, TABLES, [DEFAULT], now) is not None
-        claim.send(archiving(claim, TABLES, [job_id], status, now), COMMIT)
+        claim.send(archiving(claim, TABLES, [str(job_id)], status, now), COMMIT)
         assert rows("proletarian.job") == []
         assert rows("proletarian.archived_job") == [{**row, "attempts": 1, "status": f":{status}", "finished_at": now}]
 
@@ -139,7 +140,7 @@ class TestRecording:
         [row] = rows("proletarian.job")
         now = datetime(2030, 1, 1, tzinfo=UTC)
         claim_next_job(claim, TABLES, [DEFAULT], now)
-        assert retry_job(claim, TABLES, job_id, timedelta(seconds=1.5), now) == now + timedelta(seconds=1.5)
+        assert retry_job(claim, TABLES, str(job_id), timedelta(seconds=1.5), now) == now + timedelta(seconds=1.5)
         claim.send(COMMIT)
         assert rows("proletarian.job") == [{**row, "attempts": 1, "process_at": now + timedelta(seconds=1.5)}]
 
@@ -147,17 +148,17 @@ class TestRecording:
         job_id = enqueue("shop/mail")
         before = datetime(2026, 3, 28, 12, tzinfo=UTC)
         claim.send("SET timezone = 'Europe/Oslo'")
-        assert retry_job(claim, TABLES, job_id, timedelta(days=1), before) == before + timedelta(hours=24)
+        assert retry_job(claim, TABLES, str(job_id), timedelta(days=1), before) == before + timedelta(hours=24)
 
     def test_an_id_in_the_archive_is_replaced_when_asked(self, claim: ClaimConnection) -> None:
         job_id = enqueue("old", 1)
         claim_next_job(claim, TABLES, [DEFAULT])
-        claim.send(archiving(claim, TABLES, [job_id], "failure", None), COMMIT)
+        claim.send(archiving(claim, TABLES, [str(job_id)], "failure", None), COMMIT)
         enqueue("new", 2, job_id=job_id)
         job = claim_next_job(claim, TABLES, [DEFAULT])
         assert job is not None
         assert job.is_archived
-        assert replace_archived_job(claim, TABLES, job_id, "success", None)
+        assert replace_archived_job(claim, TABLES, str(job_id), "success", None)
         claim.send(COMMIT)
         assert rows("proletarian.job") == []
         [row] = rows("proletarian.archived_job")
@@ -173,7 +174,7 @@ class TestRecording:
     ) -> None:
         job_id = enqueue("old")
         claim_next_job(claim, TABLES, [DEFAULT])
-        claim.send(archiving(claim, TABLES, [job_id], "failure", None), COMMIT)
+        claim.send(archiving(claim, TABLES, [str(job_id)], "failure", None), COMMIT)
         enqueue("new", job_id=job_id)
         # The original's grants, database/privileges/tables.sql.
         execute(
@@ -184,7 +185,7 @@ class TestRecording:
         try:
             claim.send("SET ROLE clerk")
             claim_next_job(claim, TABLES, [DEFAULT])
-            assert not replace_archived_job(claim, TABLES, job_id, "success", None)
+            assert not replace_archived_job(claim, TABLES, str(job_id), "success", None)
             claim.send(COMMIT)
         finally:
             claim.close()

@@ -45,7 +45,7 @@ def next_jobs(
 
 def next_id(claim: ClaimConnection, bounds: ClaimBounds, **options: Any) -> UUID | None:
     jobs = next_jobs(claim, bounds, **options)
-    return jobs[0].job_id if jobs else None
+    return UUID(jobs[0].job_id) if jobs else None
 
 
 def enqueue_in_order(count: int, **options: Any) -> list[UUID]:
@@ -133,7 +133,7 @@ def test_jobs_that_a_lost_worker_had_are_found(claim: ClaimConnection) -> None:
     ids = enqueue_in_order(6)
     other = ClaimConnection("default", "other")
     taken = claim_due_jobs(other, TABLES, [DEFAULT], limit=2)
-    assert [job.job_id for job in taken] == ids[:2]
+    assert [UUID(job.job_id) for job in taken] == ids[:2]
     assert [next_id(claim, bounds) for _ in range(3)] == ids[2:5]
 
     other.close()
@@ -160,7 +160,7 @@ def test_the_rest_of_a_batch_is_found_by_the_next_claim_in_order(claim: ClaimCon
     while jobs := claim_due_jobs(claim, TABLES, [DEFAULT], limit=4, bounds=bounds):
         # As a worker does whose batch has taken long enough.
         claim.send(archiving(claim, TABLES, [job.job_id for job in jobs[:3]], "success", None), COMMIT)
-        found += [job.job_id for job in jobs[:3]]
+        found += [UUID(job.job_id) for job in jobs[:3]]
     assert found == ids
 
 
@@ -187,7 +187,7 @@ def test_of_many_jobs_due_at_the_same_moment_none_is_left_out(claim: ClaimConnec
     with ClaimConnection("default", "other") as other:
         workers = [(claim, ClaimBounds(FOR_EVER)), (other, ClaimBounds(FOR_EVER))]
         while any(taken := [next_jobs(one, bounds, limit=limit) for one, bounds in workers]):
-            found += [job.job_id for jobs in taken for job in jobs]
+            found += [UUID(job.job_id) for jobs in taken for job in jobs]
     assert len(found) == 100
     assert set(found) == set(ids)
 

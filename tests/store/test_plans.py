@@ -72,7 +72,7 @@ def calls(claim: ClaimConnection) -> dict[str, str]:
         "claim": claim.call(store.claim_statement(TABLES, 1), ":proletarian/default", None, None),
         "bounded": claim.call(store.claim_statement(TABLES, 1), ":proletarian/default", None, 1577836800.0),
         "batch": claim.call(store.claim_statement(TABLES, 100), ":proletarian/default", None, None),
-        "archive": made("proletarian_archive", store.ARCHIVE_JOBS, archive, [job_id], ":success", None),
+        "archive": made("proletarian_archive", store.ARCHIVE_JOBS, archive, f"{{{job_id}}}", ":success", None),
         "replace": made("proletarian_replace", store.REPLACE_ARCHIVED_JOB, replace, job_id, ":success", None),
         "retry": made("proletarian_retry", store.RETRY_JOB, ("uuid", "float8", "timestamptz"), job_id, 1.0, None),
     }
