@@ -19,9 +19,10 @@ from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.conf import settings as django_settings
 from django.db import connections, router, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils import timezone
 
-from django_proletarian import conf, names, store
+from django_proletarian import conf, inserts, names
 from django_proletarian.errors import DuplicateJob, EnqueueError, InvalidHandler
 from django_proletarian.handlers import FailedJobCallback, Handler, handler_of, register
 from django_proletarian.queue_worker import QueueWorker
@@ -60,12 +61,12 @@ def enqueue(
     Source: proletarian/job.clj, enqueue!.
     """
     _check_conflict_rule(on_conflict)
-    job = _new_job(NewJob(job_type, payload, queue, process_at, process_in, job_id))
-    with connections[_database(using)].cursor() as cursor:
-        inserted = store.insert_job(cursor, conf.settings().tables, job, conf.now())
+    queue, job_type = _stored_names(job_type, queue)
+    row = _row(queue, job_type, payload, process_at=process_at, process_in=process_in, job_id=job_id)
+    inserted = inserts.insert_job(_connection(using), conf.settings().tables, row, conf.now())
     if not inserted and on_conflict == "error":
-        raise _duplicate(job.job_id)
-    return job.job_id
+        raise _duplicate(row.job_id)
+    return row.job_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,25 +94,25 @@ def enqueue_many(
     """
     _check_conflict_rule(on_conflict)
     given = [job if isinstance(job, NewJob) else NewJob(*job) for job in jobs]
-    new_jobs = [_new_job(job) for job in given]
-    ids = [job.job_id for job in new_jobs]
+    rows = _rows(given)
+    ids = [row.job_id for row in rows]
     own_ids = any(job.job_id is not None for job in given)
     if own_ids and on_conflict == "error" and len(set(ids)) < len(ids):
         raise _duplicate(Counter(ids).most_common(1)[0][0])
-    database = _database(using)
+    connection = _connection(using)
     tables, now = conf.settings().tables, conf.now()
     # Only an id of the caller's can be taken already; then a savepoint undoes the jobs before it, and nothing else.
     wants_block = own_ids or len(ids) > ROWS_AT_ONCE
-    block = transaction.atomic(using=database, savepoint=own_ids) if wants_block else nullcontext()
-    with block, connections[database].cursor() as cursor:
+    block = transaction.atomic(using=connection.alias, savepoint=own_ids) if wants_block else nullcontext()
+    with block, connection.cursor() as cursor:
         if len(ids) >= WORTH_A_COPY and not own_ids:
-            store.copy_jobs(cursor, tables, new_jobs, now)
+            inserts.copy_jobs(cursor, tables, rows, now)
             return ids
         for start in range(0, len(ids), ROWS_AT_ONCE):
-            chunk = new_jobs[start : start + ROWS_AT_ONCE]
-            inserted = store.insert_jobs(cursor, tables, chunk, now)
+            chunk = rows[start : start + ROWS_AT_ONCE]
+            inserted = inserts.insert_jobs(cursor, tables, chunk, now)
             if on_conflict == "error" and len(inserted) < len(chunk):
-                raise _duplicate(next(job.job_id for job in chunk if job.job_id not in inserted))
+                raise _duplicate(next(row.job_id for row in chunk if row.job_id not in inserted))
     return ids
 
 
@@ -154,22 +155,52 @@ def _check_conflict_rule(on_conflict: str) -> None:
         raise EnqueueError(f'on_conflict must be "error" or "ignore", not {on_conflict!r}.')
 
 
-def _new_job(given: NewJob) -> store.NewJob:
-    handler = given.job_type if isinstance(given.job_type, Handler) else None
-    job_type = handler.job_type if handler is not None else _name("job_type", given.job_type)
-    handler = handler or handler_of(job_type)
-    queue = given.queue
+def _rows(given: Iterable[NewJob]) -> list[inserts.JobRow]:
+    """Rows to be, in the same order. Raises EnqueueError for what no row can hold."""
+    stored_names: dict[tuple[object, ...], tuple[str, str]] = {}  # many jobs, few names: each is checked once
+    rows = []
+    for job in given:
+        # With their types, since a PlainName equals the str that is stored otherwise.
+        asked = (job.job_type, type(job.job_type), job.queue, type(job.queue))
+        try:
+            queue, job_type = stored_names[asked]
+        except (KeyError, TypeError):  # new, or not even hashable
+            queue, job_type = _stored_names(job.job_type, job.queue)
+            stored_names[asked] = queue, job_type
+        row = _row(
+            queue, job_type, job.payload, process_at=job.process_at, process_in=job.process_in, job_id=job.job_id
+        )
+        rows.append(row)
+    return rows
+
+
+def _row(
+    queue: str,
+    job_type: str,
+    payload: object,
+    *,
+    process_at: datetime | None,
+    process_in: timedelta | None,
+    job_id: UUID | str | None,
+) -> inserts.JobRow:
+    return inserts.JobRow(
+        _checked_id(conf.resolved("JOB_ID_STRATEGY")() if job_id is None else job_id),
+        queue,
+        job_type,
+        _encoded(payload),
+        None if process_at is None else _process_at(process_at),
+        None if process_in is None else _process_in(process_in),
+    )
+
+
+def _stored_names(given: str | Handler, queue: str | None) -> tuple[str, str]:
+    """Queue and job type as a row has them."""
+    job_type = given.job_type if isinstance(given, Handler) else _name("job_type", given)
+    handler = given if isinstance(given, Handler) else handler_of(job_type)
     if queue is None:
         queue = handler.queue if handler is not None else None
     queue = conf.settings().queue if queue is None else _name("queue", queue)
-    return store.NewJob(
-        job_id=_job_id(given.job_id),
-        queue=names.to_stored(queue),
-        job_type=names.to_stored(job_type),
-        payload=_encoded(given.payload),
-        process_at=_process_at(given.process_at),
-        process_in=_process_in(given.process_in),
-    )
+    return names.to_stored(queue), names.to_stored(job_type)
 
 
 def _encoded(payload: object) -> str:
@@ -187,7 +218,7 @@ def _name(what: str, name: object) -> str:
         raise EnqueueError(f"{what} must be a str, not {name!r}.")
     if name in ("", ":") and not isinstance(name, names.PlainName):
         raise EnqueueError(f'{what} is empty. Give it a name such as "shop/mail".')
-    return _storable(f"{what} {name!r}", name)
+    return name if name.isascii() and name.isprintable() else _storable(f"{what} {name!r}", name)
 
 
 def _storable(what: str, text: str) -> str:
@@ -202,9 +233,7 @@ def _storable(what: str, text: str) -> str:
     return text
 
 
-def _job_id(job_id: UUID | str | None) -> UUID:
-    if job_id is None:
-        job_id = conf.resolved("JOB_ID_STRATEGY")()
+def _checked_id(job_id: UUID | str) -> UUID:
     if isinstance(job_id, UUID):
         return job_id
     try:
@@ -213,9 +242,7 @@ def _job_id(job_id: UUID | str | None) -> UUID:
         raise EnqueueError(f"job_id {job_id!r} is no UUID. Give a uuid.UUID, or None for a new one.") from error
 
 
-def _process_at(process_at: datetime | None) -> datetime | None:
-    if process_at is None:
-        return None
+def _process_at(process_at: datetime) -> datetime:
     if not isinstance(process_at, datetime):
         raise EnqueueError(f"process_at must be a datetime, not {process_at!r}. For a delay give process_in.")
     if timezone.is_naive(process_at):
@@ -231,9 +258,7 @@ def _process_at(process_at: datetime | None) -> datetime | None:
         raise EnqueueError(f"process_at {process_at!r} is, in UTC, outside the years 1 to 9999.") from error
 
 
-def _process_in(process_in: timedelta | None) -> timedelta | None:
-    if process_in is None:
-        return None
+def _process_in(process_in: timedelta) -> timedelta:
     if not isinstance(process_in, timedelta):
         raise EnqueueError(f"process_in must be a timedelta, not {process_in!r}. For seconds: timedelta(seconds=5).")
     if process_in > LONGEST_DELAY:
@@ -241,16 +266,16 @@ def _process_in(process_in: timedelta | None) -> timedelta | None:
     return max(process_in, timedelta(0))
 
 
-def _database(using: str | None) -> str:
+def _connection(using: str | None) -> BaseDatabaseWrapper:
     # By name, since models are a layer above.
     alias = using if using is not None else router.db_for_write(apps.get_model("django_proletarian", "Job"))
-    vendor = connections[alias].vendor
-    if vendor != "postgresql":
+    connection = connections[alias]
+    if connection.vendor != "postgresql":
         raise EnqueueError(
-            f'Database "{alias}" is {vendor}, and jobs live in PostgreSQL only. Give using="…", the alias of a '
-            "PostgreSQL database, or route django_proletarian there with a DATABASE_ROUTERS entry."
+            f'Database "{alias}" is {connection.vendor}, and jobs live in PostgreSQL only. Give using="…", the name of '
+            "a PostgreSQL database, or route django_proletarian there with a DATABASE_ROUTERS entry."
         )
-    return alias
+    return connection
 
 
 def _duplicate(job_id: UUID) -> DuplicateJob:
@@ -383,7 +408,7 @@ def create_queue_worker(
 
     Source: proletarian/worker.clj, create-queue-worker.
     """
-    alias = _database(database)
+    alias = _connection(database).alias
     options = conf.worker_options(
         database=alias,
         queues=[queues] if isinstance(queues, str) else queues,

@@ -15,8 +15,8 @@ import psycopg
 from django.db import Error as DjangoDatabaseError
 
 from django_proletarian.connection import PrivateConnection
+from django_proletarian.inserts import sleepers_key
 from django_proletarian.outage import pauses
-from django_proletarian.store import sleepers_key
 from django_proletarian.tables import Tables
 
 # Seconds between looks at whether another process that holds our locks, and so lets us be notified, still does.

@@ -1,7 +1,7 @@
-"""Every statement that reads or writes a job's row, and the connection that a worker thread claims with.
+"""Every statement with which a worker reads or writes a job's row; `inserts` has those that bring rows in.
 
-`enqueue` inserts on the caller's own connection. A worker thread claims, and records what became of the job, on its
-`ClaimConnection`; one transaction there is one job. All times are the database's, unless `now` replaces them.
+A worker thread claims, and records what became of the job, on its `ClaimConnection`; one transaction there is one job.
+All times are the database's, unless `now` replaces them.
 
 Source: proletarian/db.clj.
 """
@@ -9,155 +9,14 @@ Source: proletarian/db.clj.
 from __future__ import annotations
 
 import functools
-import hashlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString, NamedTuple
-from uuid import UUID
-
-from django.db.backends.utils import CursorWrapper
 
 from django_proletarian import names
 from django_proletarian.connection import COMMIT, ClaimConnection, Statement
-from django_proletarian.tables import Tables, quoted
-
-
-@functools.cache
-def _for_tables(statement: LiteralString, tables: Tables) -> str:
-    return statement.format(job=quoted(tables.job), archived_job=quoted(tables.archived_job))
-
-
-# -- Enqueue: on the caller's connection, in the caller's transaction ------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewJob:
-    """A row to be: names and payload as they will be stored, everything checked."""
-
-    job_id: UUID
-    queue: str
-    job_type: str
-    payload: str = field(repr=False)
-    process_at: datetime | None  # aware; None for no date of its own
-    process_in: timedelta | None  # from 0 up; counts only without a process_at
-
-
-# A delay is seconds times a second, not an interval of days: those follow the session's time zone across DST.
-# GREATEST passes over NULL, and so leaves "now" where there is neither a date nor a delay.
-# NOTIFY takes one lock for the whole server at commit, so it is sent only if a worker is asleep: see listener.py.
-INSERT_JOB: LiteralString = """
-INSERT INTO {job} (job_id, queue, job_type, payload, attempts, enqueued_at, process_at)
-VALUES (%(job_id)s, %(queue)s, %(job_type)s, %(payload)s, 0,
-        COALESCE(%(now)s::timestamptz, statement_timestamp()),
-        GREATEST(COALESCE(%(now)s::timestamptz, statement_timestamp()), COALESCE(%(process_at)s::timestamptz,
-                 COALESCE(%(now)s::timestamptz, statement_timestamp()) + %(delay)s::float8 * interval '1 second')))
-    ON CONFLICT (job_id) DO NOTHING
-RETURNING CASE WHEN NOT pg_try_advisory_xact_lock_shared(%(key)s) THEN pg_notify('proletarian', %(key_text)s)::text END
-"""
-
-
-def insert_job(cursor: CursorWrapper, tables: Tables, job: NewJob, now: datetime | None) -> bool:
-    """Insert one job; return False, having changed nothing, if its id is in the queue already.
-
-    Source: proletarian/db.clj, enqueue!; proletarian/job.clj, process-at.
-    """
-    key = sleepers_key(tables, job.queue)
-    values: dict[str, Any] = {
-        "job_id": job.job_id,
-        "queue": job.queue,
-        "job_type": job.job_type,
-        "payload": job.payload,
-        "process_at": job.process_at,
-        "delay": None if job.process_in is None else job.process_in.total_seconds(),
-        "now": now,
-        "key": key,
-        "key_text": str(key),
-    }
-    cursor.execute(_for_tables(INSERT_JOB, tables), values)
-    return bool(cursor.rowcount)
-
-
-INSERT_JOBS: LiteralString = """
-WITH inserted AS (
-    INSERT INTO {job} (job_id, queue, job_type, payload, attempts, enqueued_at, process_at)
-    SELECT new.job_id, new.queue, new.job_type, new.payload, 0, clock.now,
-           GREATEST(clock.now, COALESCE(new.process_at, clock.now + new.delay * interval '1 second'))
-      FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::timestamptz[], %s::float8[])
-               AS new (job_id, queue, job_type, payload, process_at, delay),
-           (SELECT COALESCE(%s::timestamptz, statement_timestamp()) AS now) AS clock
-        ON CONFLICT (job_id) DO NOTHING
- RETURNING job_id
-), told AS (
-    SELECT count(CASE WHEN NOT pg_try_advisory_xact_lock_shared(key) THEN pg_notify('proletarian', key::text)::text END)
-      FROM unnest(%s::bigint[]) AS key
-)
-SELECT job_id FROM inserted CROSS JOIN told
-"""
-
-
-def insert_jobs(cursor: CursorWrapper, tables: Tables, jobs: Sequence[NewJob], now: datetime | None) -> set[UUID]:
-    """Insert many jobs in one statement; return the ids of those that were not in the queue already."""
-    values = (
-        [job.job_id for job in jobs],
-        [job.queue for job in jobs],
-        [job.job_type for job in jobs],
-        [job.payload for job in jobs],
-        [job.process_at for job in jobs],
-        [None if job.process_in is None else job.process_in.total_seconds() for job in jobs],
-        now,
-        [sleepers_key(tables, queue) for queue in {job.queue for job in jobs}],
-    )
-    cursor.execute(_for_tables(INSERT_JOBS, tables), values)
-    return {job_id for (job_id,) in cursor.fetchall()}
-
-
-# COPY can't ask the clock for each row, nor tell sleepers: both are done first, in the same transaction.
-BEFORE_COPY: LiteralString = """
-SELECT extract(epoch FROM COALESCE(%s::timestamptz, statement_timestamp()))::float8,
-       count(CASE WHEN NOT pg_try_advisory_xact_lock_shared(key) THEN pg_notify('proletarian', key::text)::text END)
-  FROM unnest(%s::bigint[]) AS key
-"""
-COPY_JOBS: LiteralString = "COPY {job} (job_id, queue, job_type, payload, attempts, enqueued_at, process_at) FROM STDIN"
-COPIED_AT_ONCE = 1000
-
-
-def copy_jobs(cursor: CursorWrapper, tables: Tables, jobs: Sequence[NewJob], now: datetime | None) -> None:
-    """Insert many jobs whose ids are new, several times as fast as `insert_jobs`. Only inside a transaction."""
-    keys = [sleepers_key(tables, queue) for queue in {job.queue for job in jobs}]
-    cursor.execute(_for_tables(BEFORE_COPY, tables), (now, keys))
-    enqueued_at = as_datetime(cursor.fetchone()[0])
-    with cursor.db.wrap_database_errors, cursor.copy(_for_tables(COPY_JOBS, tables)) as copy:
-        for start in range(0, len(jobs), COPIED_AT_ONCE):
-            # Jobs of one process_at are all alike to a ClaimBounds; a microsecond is less than writing them takes.
-            enqueued_at += timedelta(microseconds=1 if start else 0)
-            copy.write("".join(_copied(job, enqueued_at) for job in jobs[start : start + COPIED_AT_ONCE]))
-
-
-def _copied(job: NewJob, enqueued_at: datetime) -> str:
-    process_at = enqueued_at
-    if job.process_at is not None:
-        process_at = max(process_at, job.process_at)
-    elif job.process_in is not None:
-        process_at += job.process_in
-    texts = [_escaped(job.queue), _escaped(job.job_type), _escaped(job.payload)]
-    return "\t".join([str(job.job_id), *texts, "0", enqueued_at.isoformat(), process_at.isoformat()]) + "\n"
-
-
-def _escaped(text: str) -> str:
-    # As COPY's text format wants it, the backslash first, for the others bring one in.
-    return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
-
-
-@functools.lru_cache(maxsize=1000)
-def sleepers_key(tables: Tables, stored_queue: str) -> int:
-    """The advisory lock of the workers that sleep on a queue, and the payload of the notifications that wake them."""
-    digest = hashlib.blake2b(f"{tables.job} {stored_queue}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
-
-
-# -- Claim and record: on a worker thread's own connection -----------------------------------------------------------
+from django_proletarian.tables import Tables, for_tables
 
 
 class ClaimedJob(NamedTuple):  # which is made in half the time of a dataclass
@@ -269,7 +128,7 @@ def claim_due_jobs(
 @functools.cache
 def claim_statement(tables: Tables, limit: int) -> Statement:
     """The claim of at most `limit` jobs. The limit is in the text: a plan for any limit would be one for many rows."""
-    text = _for_tables(CLAIM_DUE_JOBS, tables).format(limit=limit)
+    text = for_tables(CLAIM_DUE_JOBS, tables).format(limit=limit)
     return Statement(f"proletarian_claim_{limit}", ("text", "timestamptz", "float8"), text)
 
 
@@ -349,7 +208,7 @@ def replace_archived_job(
     A role with the original's rights may not change the archive. Then the job only leaves the queue, for there it would
     run again for ever, the archive keeps its older row, and this returns False.
     """
-    [(may_replace,)] = claim.send(_for_tables(MAY_REPLACE_ARCHIVED_JOB, tables))
+    [(may_replace,)] = claim.send(for_tables(MAY_REPLACE_ARCHIVED_JOB, tables))
     if may_replace == "t":
         statement = _statement("proletarian_replace", REPLACE_ARCHIVED_JOB, ("uuid", "text", "timestamptz"), tables)
         claim.send(claim.call(statement, job_id, names.to_stored(status), now))
@@ -378,7 +237,7 @@ def retry_job(claim: ClaimConnection, tables: Tables, job_id: str, delay: timede
 
 @functools.cache
 def _statement(name: str, text: LiteralString, types: tuple[str, ...], tables: Tables) -> Statement:
-    return Statement(name, types, _for_tables(text, tables))
+    return Statement(name, types, for_tables(text, tables))
 
 
 # -- Sleep: when nothing is due ---------------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+from typing import LiteralString
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,3 +18,9 @@ class Tables:
 def quoted(table: str) -> str:
     """`schema.table` as SQL writes it, which Django passes through as a db_table."""
     return ".".join(f'"{part}"' for part in table.split("."))
+
+
+@functools.cache
+def for_tables(statement: LiteralString, tables: Tables) -> str:
+    """A statement with `{job}` and `{archived_job}` in it, for these tables."""
+    return statement.format(job=quoted(tables.job), archived_job=quoted(tables.archived_job))

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, LiteralString
+from typing import LiteralString
 from unittest import mock
 from uuid import uuid4
 
 import psycopg
 from django.db import connections
 
-from django_proletarian import enqueue, enqueue_many, store
+from django_proletarian import enqueue, enqueue_many, inserts
 from django_proletarian.transit import encode
 from tests.benchmarks.server import NOTHING, PAYLOAD, QUEUE, STATUS, STORED_PAYLOAD, Server
 
@@ -76,28 +76,16 @@ def on_threads(count: int, threads: int = 8) -> None:
 
 def enqueue_notifies() -> bool:
     """Whether enqueue has any code that wakes workers."""
-    return "notify" in store.INSERT_JOB.lower()
+    return "notify" in inserts.INSERT_JOB.lower()
 
 
-# What the store's statement is but for the notification.
-INSERT_WITHOUT_NOTIFY: LiteralString = """
-INSERT INTO proletarian.job (job_id, queue, job_type, payload, attempts, enqueued_at, process_at)
-SELECT %s, %s, %s, %s, 0, clock.now,
-       GREATEST(clock.now, COALESCE(%s::timestamptz, clock.now + %s::float8 * interval '1 second'))
-  FROM (SELECT COALESCE(%s::timestamptz, statement_timestamp()) AS now) AS clock
-    ON CONFLICT (job_id) DO NOTHING
-"""
+# `enqueue`'s own statement but for the notification; the parameters are the same.
+INSERT_WITHOUT_NOTIFY = inserts.INSERT_DUE_JOB.partition("RETURNING")[0] + "RETURNING pg_backend_pid(), %(key)s::bigint"
 
 
 def on_threads_without_notify(count: int) -> None:
     """`on_threads`, with a statement that wakes nobody."""
-
-    def insert_job(cursor: Any, tables: object, job: store.NewJob, now: datetime | None) -> bool:
-        values = (job.job_id, job.queue, job.job_type, job.payload, job.process_at, None, now)
-        cursor.execute(INSERT_WITHOUT_NOTIFY, values)
-        return bool(cursor.rowcount)
-
-    with mock.patch.object(store, "insert_job", insert_job):
+    with mock.patch.object(inserts, "INSERT_DUE_JOB", INSERT_WITHOUT_NOTIFY):
         on_threads(count)
 
 

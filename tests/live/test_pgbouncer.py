@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import psycopg
 import pytest
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_proletarian import QueueWorker, enqueue, enqueue_many, names, store
+from django_proletarian import QueueWorker, enqueue, enqueue_many
 from django_proletarian.connection import ClaimConnection
+from django_proletarian.inserts import PREPARED_AFTER, JobRow, insert_job
 from django_proletarian.store import archiving, claim_due_jobs
 from django_proletarian.tables import Tables
 from tests.app.models import Entry
@@ -193,22 +195,31 @@ def test_a_worker_that_listens_directly_is_woken(bouncer: PgBouncer, spawn: Spaw
     assert holders(url_of()) == set()
 
 
-def test_an_enqueue_through_the_pooler_wakes(bouncer: PgBouncer, run_worker: RunWorker, settings: Any) -> None:
+def test_an_enqueue_through_the_pooler_wakes(pooled: str, run_worker: RunWorker, settings: Any) -> None:
     settings.PROLETARIAN = {"IDLE_POLLING_INTERVAL": FOR_EVER}
     run_worker(worker_id="direct")
-    with psycopg.connect(bouncer.url, autocommit=True, prepare_threshold=None) as connection:
+    with web_server(pooled) as connection:
         for number in (1, 2, 3):
             eventually(lambda: asleep(url_of(), "direct"))
-            store.insert_job(connection.cursor(), TABLES, new_job(), None)
+            insert_job(connection, TABLES, new_job(), None)
             eventually(lambda number=number: len(archived(url_of())) == number)
 
 
-def new_job() -> store.NewJob:
-    return store.NewJob(
-        job_id=uuid4(),
-        queue=names.to_stored(DEFAULT),
-        job_type=":tests/append",
-        payload="1",
-        process_at=None,
-        process_in=None,
-    )
+@pool_modes
+def test_enqueue_prepares_nothing_through_a_pooler(bouncer: PgBouncer, pooled: str) -> None:
+    with web_server(pooled) as one, web_server(pooled) as other:
+        for connection in (one, other) * 3 * PREPARED_AFTER:
+            assert insert_job(connection, TABLES, new_job(), None)
+    assert sql(bouncer.url, "SELECT statement FROM pg_prepared_statements WHERE statement LIKE '%proletarian%'") == []
+    assert len(rows("proletarian.job")) == 6 * PREPARED_AFTER
+
+
+@contextmanager
+def web_server(alias: str) -> Iterator[BaseDatabaseWrapper]:
+    """A connection such as a web server's own."""
+    with closing(connections[alias].copy(alias=f"{alias} (a web server's)")) as connection:
+        yield connection
+
+
+def new_job() -> JobRow:
+    return JobRow(uuid4(), ":proletarian/default", ":tests/append", "1", None, None)

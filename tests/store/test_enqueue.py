@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import psycopg
 import pytest
 from asgiref.sync import async_to_sync
-from django.core.exceptions import ImproperlyConfigured
-from django.db import connection, transaction
+from django.core.exceptions import ImproperlyConfigured, SynchronousOnlyOperation
+from django.db import OperationalError, ProgrammingError, connection, transaction
+from django.db.transaction import TransactionManagementError
 from django.test import override_settings
 from django.utils.connection import ConnectionDoesNotExist
 
@@ -23,10 +27,13 @@ from django_proletarian import (
     aenqueue_many,
     enqueue,
     enqueue_many,
+    inserts,
     job_handler,
 )
 from django_proletarian.connection import ClaimConnection
+from django_proletarian.inserts import PREPARED_AFTER
 from tests.conftest import rows
+from tests.live.processes import url_of
 
 NOW = datetime(2026, 3, 29, 0, 30, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -331,3 +338,144 @@ def test_using_says_which_database() -> None:
     enqueue("foo", using="other")
     enqueue_many([("foo", 1)], using="other")
     assert (rows("proletarian.job"), len(rows("proletarian.job", alias="other"))) == ([], 2)
+
+
+# -- The prepared statement ------------------------------------------------------------------------------------------
+
+
+def prepared() -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT statement FROM pg_prepared_statements WHERE statement LIKE '%proletarian%job%'")
+        return [statement for (statement,) in cursor.fetchall()]
+
+
+@pytest.fixture
+def warm(committed: None) -> None:
+    """The connection has enqueued often enough for its INSERT to be prepared."""
+    connection.close()
+    for number in range(PREPARED_AFTER + 1):
+        assert prepared() == []
+        enqueue("shop/mail", number)
+    assert len(prepared()) == 1
+
+
+def test_a_connection_that_enqueues_often_keeps_its_insert_prepared(warm: None) -> None:
+    for number in range(3):
+        enqueue("shop/mail", number)
+    enqueue("shop/mail", process_in=MINUTE)
+    assert len(prepared()) == 2, "one for each kind of statement"
+    assert len(rows("proletarian.job")) == PREPARED_AFTER + 1 + 4
+
+
+@pytest.mark.parametrize("forgetting", ["DISCARD ALL", "DEALLOCATE ALL"])
+def test_a_session_that_forgot_its_statements_is_enqueued_on_again(
+    warm: None, forgetting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inserts, "_unpreparable", set())
+    with connection.cursor() as cursor:
+        cursor.execute(forgetting)
+    enqueue("shop/mail")
+    with transaction.atomic():
+        enqueue("shop/mail")
+    assert len(rows("proletarian.job")) == PREPARED_AFTER + 3
+    assert prepared() == [], "and is not prepared on any more"
+
+
+def test_in_a_transaction_a_forgotten_statement_fails_once_and_never_again(
+    warm: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inserts, "_unpreparable", set())
+    for number in range(3):
+        with connection.cursor() as cursor:
+            cursor.execute("DISCARD ALL")
+        with pytest.raises(ProgrammingError) if number == 0 else nullcontext(), transaction.atomic():
+            enqueue("shop/mail")
+    assert len(rows("proletarian.job")) == PREPARED_AFTER + 3
+
+
+def test_a_rollback_of_the_transaction_that_prepared_leaves_a_connection_that_enqueues(committed: None) -> None:
+    connection.close()
+    with transaction.atomic():
+        for number in range(PREPARED_AFTER + 2):
+            enqueue("shop/mail", number)
+        transaction.set_rollback(True)
+    assert rows("proletarian.job") == []
+    enqueue("shop/mail")
+    with transaction.atomic():
+        enqueue("shop/mail")
+    assert len(rows("proletarian.job")) == 2
+
+
+def test_the_prepared_insert_is_in_the_callers_transaction(warm: None) -> None:
+    before = len(rows("proletarian.job"))
+    with transaction.atomic():
+        enqueue("shop/mail")
+        with transaction.atomic():
+            enqueue("shop/mail")
+        transaction.set_rollback(True)
+    assert len(rows("proletarian.job")) == before
+
+
+def test_a_duplicate_is_found_by_the_prepared_insert_too(warm: None) -> None:
+    job_id = enqueue("shop/mail")
+    with transaction.atomic():
+        with pytest.raises(DuplicateJob):
+            enqueue("shop/mail", job_id=job_id)
+        enqueue("shop/mail", job_id=job_id, on_conflict="ignore")
+        other = enqueue("shop/mail")
+    assert other in {row["job_id"] for row in rows("proletarian.job")}
+
+
+def test_tables_made_anew_are_inserted_into_by_a_statement_prepared_before(warm: None) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE proletarian.job RENAME TO job_before")
+        try:
+            cursor.execute("CREATE TABLE proletarian.job (LIKE proletarian.job_before INCLUDING ALL)")
+            job_id = enqueue("shop/mail")
+            cursor.execute("SELECT job_id FROM proletarian.job")
+            assert cursor.fetchall() == [(job_id,)]
+        finally:
+            cursor.execute("DROP TABLE IF EXISTS proletarian.job")
+            cursor.execute("ALTER TABLE proletarian.job_before RENAME TO job")
+
+
+def test_a_transaction_that_is_broken_is_said_to_be(warm: None) -> None:
+    with transaction.atomic():
+        transaction.set_rollback(True)
+        with pytest.raises(TransactionManagementError):
+            enqueue("shop/mail")
+
+
+def test_who_watches_statements_sees_the_insert(warm: None, django_assert_num_queries: Any) -> None:
+    with django_assert_num_queries(1) as watched:
+        enqueue("shop/mail")
+    assert watched[0]["sql"].lstrip().startswith("INSERT INTO")
+    seen = []
+
+    def wrapper(execute: Any, sql: str, *arguments: Any) -> Any:
+        seen.append(sql)
+        return execute(sql, *arguments)
+
+    with connection.execute_wrapper(wrapper):
+        enqueue("shop/mail")
+    assert len(seen) == 1
+
+
+def test_a_coroutine_may_not_enqueue_as_if_it_were_none(warm: None) -> None:
+    async def view() -> None:
+        enqueue("shop/mail")
+
+    with pytest.raises(SynchronousOnlyOperation):
+        asyncio.run(view())
+
+
+def test_a_lost_connection_is_djangos_error(warm: None) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        [pid] = cursor.fetchone()
+    with psycopg.connect(url_of()) as other:
+        other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+    with pytest.raises(OperationalError):
+        enqueue("shop/mail")
+    connection.close()
+    enqueue("shop/mail")
