@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from inspect import unwrap
-from typing import Any, Literal, overload
+from typing import Any, Literal, NamedTuple, overload
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -61,16 +61,15 @@ def enqueue(
     Source: proletarian/job.clj, enqueue!.
     """
     _check_conflict_rule(on_conflict)
-    queue, job_type = _stored_names(job_type, queue)
-    row = _row(queue, job_type, payload, process_at=process_at, process_in=process_in, job_id=job_id)
+    given = NewJob(job_type, payload, queue, process_at, process_in, job_id)
+    row = _row(*_stored_names(job_type, queue), given)
     inserted = inserts.insert_job(_connection(using), conf.settings().tables, row, conf.now())
     if not inserted and on_conflict == "error":
         raise _duplicate(row.job_id)
     return row.job_id
 
 
-@dataclass(frozen=True, slots=True)
-class NewJob:
+class NewJob(NamedTuple):  # which is made in a fifth of the time of a dataclass
     """A job for `enqueue_many`; the fields are the arguments of `enqueue`."""
 
     job_type: str | Handler
@@ -163,33 +162,21 @@ def _rows(given: Iterable[NewJob]) -> list[inserts.JobRow]:
         # With their types, since a PlainName equals the str that is stored otherwise.
         asked = (job.job_type, type(job.job_type), job.queue, type(job.queue))
         try:
-            queue, job_type = stored_names[asked]
+            stored = stored_names[asked]
         except (KeyError, TypeError):  # new, or not even hashable
-            queue, job_type = _stored_names(job.job_type, job.queue)
-            stored_names[asked] = queue, job_type
-        row = _row(
-            queue, job_type, job.payload, process_at=job.process_at, process_in=job.process_in, job_id=job.job_id
-        )
-        rows.append(row)
+            stored = stored_names[asked] = _stored_names(job.job_type, job.queue)
+        rows.append(_row(*stored, job))
     return rows
 
 
-def _row(
-    queue: str,
-    job_type: str,
-    payload: object,
-    *,
-    process_at: datetime | None,
-    process_in: timedelta | None,
-    job_id: UUID | str | None,
-) -> inserts.JobRow:
+def _row(queue: str, job_type: str, job: NewJob) -> inserts.JobRow:
     return inserts.JobRow(
-        _checked_id(conf.resolved("JOB_ID_STRATEGY")() if job_id is None else job_id),
+        _checked_id(conf.resolved("JOB_ID_STRATEGY")() if job.job_id is None else job.job_id),
         queue,
         job_type,
-        _encoded(payload),
-        None if process_at is None else _process_at(process_at),
-        None if process_in is None else _process_in(process_in),
+        _encoded(job.payload),
+        None if job.process_at is None else _process_at(job.process_at),
+        None if job.process_in is None else _process_in(job.process_in),
     )
 
 
