@@ -27,6 +27,7 @@ from django_proletarian.errors import DuplicateJob, EnqueueError, InvalidHandler
 from django_proletarian.handlers import FailedJobCallback, Handler, handler_of, register
 from django_proletarian.queue_worker import QueueWorker
 from django_proletarian.retry import LONGEST_DELAY, RetryStrategyFunction, RetryStrategyLike, as_strategy
+from django_proletarian.worker import WorkerOptions
 
 OnConflict = Literal["error", "ignore"]
 ROWS_AT_ONCE = 1000
@@ -395,10 +396,9 @@ def create_queue_worker(
 
     Source: proletarian/worker.clj, create-queue-worker.
     """
-    alias = _connection(database).alias
-    options = conf.worker_options(
-        database=alias,
+    options = worker_options(
         queues=[queues] if isinstance(queues, str) else queues,
+        database=database,
         threads=threads,
         polling_interval=polling_interval,
         batch_size=batch_size,
@@ -413,3 +413,8 @@ def create_queue_worker(
         max_jobs=max_jobs,
     )
     return QueueWorker(options)
+
+
+def worker_options(*, database: str | None = None, **given: Any) -> WorkerOptions:
+    """What `create_queue_worker` makes a worker from; `given` are its arguments, `queues` always a list or None."""
+    return conf.worker_options(database=_connection(database).alias, **given)

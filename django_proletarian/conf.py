@@ -30,6 +30,7 @@ from django_proletarian.tables import Tables
 from django_proletarian.worker import WorkerOptions
 
 TABLE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?")
+START_METHODS = ("spawn", "fork", "forkserver")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,11 @@ class Settings:
     batch_seconds: float
     shutdown_timeout: float
     worker_id: str | None
+    processes: int
+    start_method: str
+    max_jobs_per_process: int | None
+    max_memory_per_process: int | None  # MiB
+    max_crashes: int
 
     @property
     def tables(self) -> Tables:
@@ -161,6 +167,16 @@ def _alias(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
+def _count_or_none(value: Any) -> int | None:
+    return None if value is None else _count(value)
+
+
+def _start_method(value: Any) -> str:
+    if value not in START_METHODS:
+        raise ValueError(f"is none of {', '.join(START_METHODS)}")
+    return str(value)
+
+
 OPTIONS = (
     Option("JOB_TABLE", "proletarian.job", _table, "E002", '"proletarian.job"'),
     Option("ARCHIVED_JOB_TABLE", "proletarian.archived_job", _table, "E003", '"proletarian.archived_job"'),
@@ -190,6 +206,11 @@ OPTIONS = (
     Option("BATCH_SECONDS", 0.1, _timeout, "E022", "0.1"),
     Option("SHUTDOWN_TIMEOUT", 10.0, _timeout, "E015", "10"),
     Option("WORKER_ID", None, _worker_id, "E016", '"mail-1"'),
+    Option("PROCESSES", 1, _count, "E030", "2"),
+    Option("START_METHOD", "spawn", _start_method, "E031", '"spawn"'),
+    Option("MAX_JOBS_PER_PROCESS", None, _count_or_none, "E032", "10_000"),
+    Option("MAX_MEMORY_PER_PROCESS", None, _count_or_none, "E033", "500"),
+    Option("MAX_CRASHES", 3, _count, "E034", "3"),
 )
 
 
@@ -324,6 +345,14 @@ def worker_options(
     )
 
 
+def worker_processes(**given: object) -> dict[str, Any]:
+    """How a worker's processes are run: what is given, and the settings for what is None.
+
+    Each of `given` is the lower-case name of a setting. Raises ValueError for a value that can't be.
+    """
+    return {key: getattr(settings(), key) if value is None else _read_given(key, value) for key, value in given.items()}
+
+
 WORKER_SETTINGS = (
     "worker_id",
     "threads",
@@ -334,6 +363,7 @@ WORKER_SETTINGS = (
     "batch_size",
     "batch_seconds",
     "shutdown_timeout",
+    "max_crashes",
     "retry_strategy",
     "failed_job",
     "on_polling_error",

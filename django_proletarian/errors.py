@@ -44,6 +44,17 @@ class InvalidRetryStrategy(ProletarianError, ValueError):
     """A retry strategy has negative or fractional retries, a negative delay, or is no strategy at all."""
 
 
+class WorkerCrashed(ProletarianError):
+    """The worker process died while it ran the job, by the job's own doing or a neighbour's.
+
+    Never raised; given to retry strategies and failed-job callbacks as the error of such an attempt.
+    """
+
+    def __init__(self, how: str, stagger: float = 0.0) -> None:
+        super().__init__(f"The worker process that ran this job {how}.")
+        self.stagger = stagger  # seconds by which a retry is put off, so that jobs of one crash don't meet again
+
+
 class JobInterrupted(BaseException):
     """Raised by a handler that gives up because the worker stops: the job stays queued, attempts unchanged.
 

@@ -83,6 +83,23 @@ INTERRUPTED_WHILE_SHUTTING_DOWN = Event(
     signals.interrupted_while_shutting_down,
 )
 
+WORKER_PROCESS_STARTED = Event(
+    "proletarian.supervisor", "worker-process-started", logging.INFO, signals.worker_process_started
+)
+WORKER_PROCESS_ENDED = Event(
+    "proletarian.supervisor", "worker-process-ended", logging.INFO, signals.worker_process_ended
+)
+WORKER_PROCESS_DIED = Event("proletarian.supervisor", "worker-process-died", logging.ERROR, signals.worker_process_died)
+REPLACEMENT_FAILED = Event("proletarian.supervisor", "replacement-failed", logging.ERROR, signals.replacement_failed)
+REPLACEMENT_REFUSED = Event(
+    "proletarian.supervisor", "replacement-refused", logging.WARNING, signals.replacement_refused
+)
+CRASH_NOT_COUNTED = Event("proletarian.supervisor", "crash-not-counted", logging.WARNING, signals.crash_not_counted)
+CRASHED_WHILE_SETTLING = Event(
+    "proletarian.supervisor", "crashed-while-settling", logging.ERROR, signals.crashed_while_settling
+)
+RUNNING_JOB = Event("proletarian.supervisor", "running-job", logging.WARNING, signals.running_job)
+
 
 class EventLog:
     """Tells events to their logger and their signal, each with the context it was made with.
@@ -126,3 +143,14 @@ def _guarded(listener: Callable[..., object], *args: object, **data: object) -> 
         listener(*args, **data)
     except (Exception, SystemExit):  # noqa: BLE001 # a listener that fails must not decide about a job
         traceback.print_exc(file=sys.stderr)
+
+
+def log_to_stderr(verbosity: int) -> None:
+    """Show the worker's log, if the project's LOGGING sends it nowhere: from INFO, or DEBUG with --verbosity 2."""
+    logger = logging.getLogger("django_proletarian")
+    if logger.hasHandlers() or verbosity == 0:
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if verbosity == 1 else logging.DEBUG)

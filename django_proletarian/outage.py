@@ -13,6 +13,9 @@ import psycopg
 from django.core.exceptions import ImproperlyConfigured
 from django.db import InterfaceError, OperationalError
 from django.utils.connection import ConnectionDoesNotExist
+from psycopg.errors import InsufficientPrivilege, InvalidSchemaName, UndefinedTable
+
+from django_proletarian.tables import Tables
 
 LONGEST_PAUSE = 30.0  # seconds
 
@@ -32,6 +35,21 @@ def is_transient(error: BaseException) -> bool:
     """Whether it passes by itself: lost connections, restarts, failovers, serialization failures, deadlocks."""
     kinds = (OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError)
     return not is_permanent(error) and (isinstance(error, kinds) or _sqlstate(error) == READ_ONLY)
+
+
+def explained(error: BaseException, database: str, tables: Tables) -> str:
+    """What ended a worker on that alias, for a person who has to mend it."""
+    text = str(error).strip()
+    if isinstance(error, UndefinedTable | InvalidSchemaName):
+        migrate = f"manage.py migrate django_proletarian --database {database}"
+        return f'The tables are missing in database "{database}": {text}\nMake them with: {migrate}'
+    if isinstance(error, InsufficientPrivilege):
+        return (
+            f'The role that database "{database}" is used as lacks a right: {text}\n'
+            f"It needs SELECT, INSERT, UPDATE and DELETE on {tables.job}, and SELECT and INSERT on "
+            f"{tables.archived_job}."
+        )
+    return f"The worker stopped because of an error: {type(error).__name__}: {text}"
 
 
 def _sqlstate(error: BaseException) -> str | None:

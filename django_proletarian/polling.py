@@ -80,9 +80,12 @@ class JobBudget:
     def __init__(self, jobs: int | None) -> None:
         self._lock = threading.Lock()
         self._left = jobs
+        self._closed = False
 
     def take(self, wanted: int = 1) -> int:
         """Take the right to `wanted` jobs, or to as many as are left; return how many that is."""
+        if self._closed:
+            return 0
         if self._left is None:
             return wanted
         with self._lock:
@@ -96,7 +99,11 @@ class JobBudget:
             with self._lock:
                 self._left += unused
 
+    def close(self) -> None:
+        """Give no more rights away."""
+        self._closed = True
+
     @property
     def spent(self) -> bool:
         """Whether no right is left."""
-        return self._left == 0
+        return self._closed or self._left == 0

@@ -20,6 +20,7 @@ from django_proletarian.listener import Listener
 from django_proletarian.log import EventLog
 from django_proletarian.outage import Outage, is_permanent, is_transient, pauses
 from django_proletarian.polling import JobBudget, PollingTurn
+from django_proletarian.slots import Slot, Slots
 from django_proletarian.store import ClaimBounds, seconds_to_next_job
 from django_proletarian.worker import WorkerOptions, process_jobs
 
@@ -35,6 +36,7 @@ class QueueWorker:
     def __init__(self, options: WorkerOptions) -> None:
         self.options = options
         self.error: BaseException | None = None  # what ended the worker, if an error did; written by its threads
+        self.slots = Slots.private(options.threads)  # what its threads do; may be replaced before the start
         self._log = EventLog(queue_worker_id=options.worker_id)
         self._stop = threading.Event()
         self._turn = PollingTurn(self._stop, options.threads)
@@ -94,6 +96,16 @@ class QueueWorker:
             self._log(events.QUEUE_WORKER_SHUTDOWN_ERROR, still_running=running)
         return finished
 
+    def finish(self) -> None:
+        """Take no more jobs, and end when the running ones have: nobody asks those to stop."""
+        self._budget.close()
+        self._turn.hurry()
+
+    @property
+    def has_spent_its_jobs(self) -> bool:
+        """Whether it may take no more jobs, because it has taken `max_jobs` or was told to finish."""
+        return self._budget.spent
+
     def join(self, timeout: float | None = None) -> bool:
         """Wait until all threads have ended; False if `timeout` seconds (None for no limit) were not enough."""
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -110,7 +122,7 @@ class QueueWorker:
     def _work(self, number: int, name: str, on_end: Callable[[], object] | None) -> None:
         try:
             with ClaimConnection(self.options.database, name) as claim:
-                self._poll_until_stopped(claim, self._log.within(worker_thread_id=number))
+                self._poll_until_stopped(claim, self._log.within(worker_thread_id=number), self.slots.slot(number))
         finally:
             connections.close_all()
             self._turn.hand_on()
@@ -124,7 +136,7 @@ class QueueWorker:
                 if on_end is not None:
                     on_end()
 
-    def _poll_until_stopped(self, claim: ClaimConnection, log: EventLog) -> None:
+    def _poll_until_stopped(self, claim: ClaimConnection, log: EventLog, slot: Slot) -> None:
         pause = pauses()
         bounds = ClaimBounds(self.options.unbounded_claim_interval)
         while not self._stop.is_set():
@@ -133,7 +145,7 @@ class QueueWorker:
                     self._sleep_until_something_is_due(claim, log)
                     if self._stop.is_set():
                         break
-                self._run_due_jobs(claim, log, bounds)
+                self._run_due_jobs(claim, log, bounds, slot)
             except BaseException as error:  # noqa: BLE001 # a thread that dies leaves a worker that only looks alive
                 claim.close()
                 self._after_error(error, log)
@@ -165,7 +177,7 @@ class QueueWorker:
             hurried = self._turn.sleep(options.idle_polling_interval)
         self._turn.wake()
 
-    def _run_due_jobs(self, claim: ClaimConnection, log: EventLog, bounds: ClaimBounds) -> None:
+    def _run_due_jobs(self, claim: ClaimConnection, log: EventLog, bounds: ClaimBounds, slot: Slot) -> None:
         """Run jobs until none is due or a stop is asked."""
 
         def claimed() -> None:
@@ -183,6 +195,7 @@ class QueueWorker:
             budget=self._budget,
             bounds=bounds,
             on_claimed=claimed,
+            slot=slot,
         )
         self._note_answer(log)
         if ran is False and not self._stop.is_set():
@@ -194,6 +207,7 @@ class QueueWorker:
             self._turn.hurry()
 
     def _note_answer(self, log: EventLog) -> None:
+        self.slots.note_poll(time.monotonic())
         if self._outage.ended():
             log(events.DATABASE_IS_BACK)
 

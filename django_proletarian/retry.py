@@ -92,6 +92,28 @@ def decide(attempts: int, strategy: RetryStrategyLike) -> RetryAfter | GaveUp:
     return RetryAfter(delay_before_retry(attempts, strategy.delays), retries_left)
 
 
+# What a crashed job waits where its strategy says nothing: the process that would run it next has only just started.
+DELAY_AFTER_CRASH = timedelta(seconds=1)
+
+
+def decide_after_crash(
+    attempts: int, strategy: RetryStrategyLike, max_crashes: int, stagger: timedelta
+) -> RetryAfter | GaveUp:
+    """What becomes of a job whose worker process died.
+
+    A crash takes all jobs of the process with it, guilty or not, so none is given up before it has been run
+    `max_crashes` times, whatever its strategy. `stagger` comes on top of the delay: jobs that crashed together are to
+    run apart. Raises InvalidRetryStrategy if `strategy` is none.
+    """
+    strategy = as_strategy(strategy)
+    retries = strategy.retries if strategy is not None else 0
+    runs_left = max(retries + 1, max_crashes) - attempts
+    if runs_left <= 0:
+        return GaveUp(None if strategy is None else runs_left)
+    delays = strategy.delays if strategy is not None else ()
+    return RetryAfter((delay_before_retry(attempts, delays) if delays else DELAY_AFTER_CRASH) + stagger, runs_left)
+
+
 def delay_before_retry(attempts: int, delays: Sequence[float | timedelta]) -> timedelta:
     """The delay that follows attempt number `attempts`: its own, else the last one, else none."""
     if not delays:

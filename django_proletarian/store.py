@@ -240,6 +240,41 @@ def _statement(name: str, text: LiteralString, types: tuple[str, ...], tables: T
     return Statement(name, types, for_tables(text, tables))
 
 
+# -- Crashes: on a connection that claims jobs whose worker process died ----------------------------------------------
+
+CLAIM_CRASHED_JOB: LiteralString = """
+SELECT job_id, job_type, payload, attempts,
+       extract(epoch FROM enqueued_at)::float8, extract(epoch FROM process_at)::float8,
+       (SELECT 1 FROM {archived_job} AS archived WHERE archived.job_id = next.job_id), queue
+  FROM (
+    SELECT *
+      FROM {job}
+     WHERE job_id = $1 AND attempts = $2
+       -- Another worker may run it already, and then it is that worker's.
+       FOR UPDATE SKIP LOCKED
+  ) AS next
+"""
+IS_UNCHANGED: LiteralString = "SELECT 1 FROM {job} WHERE job_id = $1 AND attempts = $2"
+
+
+def claim_crashed_job(
+    claim: ClaimConnection, tables: Tables, job_id: UUID, attempts: int
+) -> tuple[ClaimedJob | None, bool]:
+    """Begin a transaction, then lock and return the job if it still waits with so many attempts.
+
+    With None comes whether it does, but is locked: by another worker, or by the dead one's connection still.
+    """
+    statement = _statement("proletarian_claim_crashed", CLAIM_CRASHED_JOB, ("uuid", "int4"), tables)
+    rows = claim.send(claim.begin(), claim.call(statement, job_id, attempts))
+    if rows:
+        [[*row, queue]] = rows
+        return _claimed_job(names.from_stored(queue), row), False
+    unchanged = _statement("proletarian_is_unchanged", IS_UNCHANGED, ("uuid", "int4"), tables)
+    is_locked = bool(claim.send(claim.call(unchanged, job_id, attempts)))
+    claim.send(COMMIT)
+    return None, is_locked
+
+
 # -- Sleep: when nothing is due ---------------------------------------------------------------------------------------
 
 # One statement, outside a transaction, so that an idle worker sends one query. The locks end with it.

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from django_proletarian import log as events
 from django_proletarian.connection import COMMIT, ClaimConnection
-from django_proletarian.errors import JobInterrupted, NoHandler, PayloadDecodeError
+from django_proletarian.errors import JobInterrupted, NoHandler, PayloadDecodeError, WorkerCrashed
 from django_proletarian.handlers import FailedJobCallback, Handler
 from django_proletarian.handlers_connections import HandlersConnections
 from django_proletarian.interrupts import current_stop
@@ -35,8 +35,10 @@ from django_proletarian.retry import (
     Succeeded,
     Verdict,
     decide,
+    decide_after_crash,
 )
 from django_proletarian.serializers import Serializer
+from django_proletarian.slots import Slot, Slots
 from django_proletarian.store import (
     ClaimBounds,
     ClaimedJob,
@@ -65,6 +67,7 @@ class WorkerOptions:
     unbounded_claim_interval: float = 1.0  # seconds; the longest that a job committed late can be overlooked
     listen_database: str | None = None  # alias to listen with; None polls only
     shutdown_timeout: float = 10.0  # seconds
+    max_crashes: int = 3  # a job whose process died is run at least so often
     retry_strategy: RetryStrategyLike | RetryStrategyFunction = None
     failed_job: FailedJobCallback | None = None
     on_polling_error: Callable[[BaseException], object] | None = None  # truthy result: stop the whole worker
@@ -88,6 +91,7 @@ class WorkerThread:
     claim: ClaimConnection
     stop: threading.Event  # set by whoever asks the worker to stop
     log: EventLog
+    slot: Slot  # where it shows which job it runs
     connections: HandlersConnections = field(default_factory=HandlersConnections)
 
 
@@ -187,15 +191,16 @@ def process_jobs(
     budget: JobBudget,
     bounds: ClaimBounds,
     on_claimed: Callable[[], object] = lambda: None,
+    slot: Slot | None = None,
 ) -> bool | None:
     """Process one due job after another, always of the first of `queues` that has one, until none is due.
 
     Ends too when a stop is asked, a job is interrupted, or the budget is spent. Each job, or each batch of them, is a
     transaction; what became of it goes to the server in the same message as the next claim: one round trip.
-    `on_claimed` is called when jobs are locked, before they run. Returns, and raises, what process_next_job does, for
-    the last job.
+    `on_claimed` is called when jobs are locked, before they run. `slot` shows which job runs. Returns, and raises, what
+    process_next_job does, for the last job.
     """
-    thread = WorkerThread(options=options, claim=claim, stop=stop, log=log)
+    thread = WorkerThread(options=options, claim=claim, stop=stop, log=log, slot=slot or Slots.private(1).slot(1))
     result: bool | None = None
     settled: list[str] = []  # SQL that ends the transaction before
     permits = 0
@@ -244,8 +249,15 @@ def run_batch(thread: WorkerThread, jobs: Sequence[ClaimedJob]) -> Finished:
     finished: list[tuple[Attempt, Verdict]] = []
     deadline = time.monotonic() + thread.options.batch_seconds
     for job in jobs:
-        attempt = Attempt(thread, job)
-        verdict = decide_on(attempt, run_handler(attempt))
+        # If the process dies with the slot entered, the attempt counts. So all of the project's code that decides about
+        # the job runs inside, and the commit, after which the process may die without harm, does not.
+        thread.slot.enter(job.job_id, job.attempts, job.queue, job.job_type, time.time())
+        verdict: Verdict | None = None
+        try:
+            attempt = Attempt(thread, job)
+            verdict = decide_on(attempt, run_handler(attempt))
+        finally:
+            thread.slot.leave(verdict)
         finished.append((attempt, verdict))
         if isinstance(verdict, LeftInQueue) or thread.stop.is_set() or time.monotonic() > deadline:
             break
@@ -311,17 +323,28 @@ def decide_on(attempt: Attempt, outcome: Outcome) -> Verdict:
 
 
 def retry_or_give_up(attempt: Attempt, error: BaseException) -> RetryAfter | GaveUp:
-    """Ask the handler's retry strategy, or the settings'. One that raises, or is none, gives the job up."""
+    """Ask the handler's retry strategy, or the settings'. One that raises, or is none, gives the job up.
+
+    After a crash nothing gives it up before MAX_CRASHES runs.
+    """
     if error is attempt.unreadable and isinstance(error, PayloadDecodeError):
         return GaveUp(None)  # the same text would be as unreadable at every retry
     strategy = attempt.handler.retry_strategy if attempt.handler is not None else None
     if strategy is None:
         strategy = attempt.thread.options.retry_strategy
     try:
-        return decide(attempt.job.attempts, strategy(attempt.job, error) if callable(strategy) else strategy)
+        return verdict_by(strategy(attempt.job, error) if callable(strategy) else strategy, attempt, error)
     except (Exception, SystemExit) as broken:  # noqa: BLE001 # the user's code: its error must not keep the job for ever
         attempt.tell(events.RETRY_STRATEGY_ERROR, error=broken)
-        return GaveUp(None)
+        return verdict_by(None, attempt, error)
+
+
+def verdict_by(strategy: RetryStrategyLike, attempt: Attempt, error: BaseException) -> RetryAfter | GaveUp:
+    """Apply the rule that goes with the error."""
+    if isinstance(error, WorkerCrashed):
+        stagger = timedelta(seconds=error.stagger)
+        return decide_after_crash(attempt.job.attempts, strategy, attempt.thread.options.max_crashes, stagger)
+    return decide(attempt.job.attempts, strategy)
 
 
 def tell_failed_job(attempt: Attempt, error: BaseException) -> None:

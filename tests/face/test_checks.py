@@ -71,6 +71,11 @@ WRONG: list[Any] = [
     pytest.param({"LISTEN_DATABASE": "nowhere"}, "E020", "'nowhere', which is not an alias", '"default"', id="E020"),
     pytest.param({"BATCH_SIZE": 0}, "E021", "0, which is not a whole number from 1 up", "100", id="E021"),
     pytest.param({"BATCH_SECONDS": -1}, "E022", "-1, which is below zero", "0.1", id="E022"),
+    pytest.param({"PROCESSES": 0}, "E030", "0, which is not a whole number from 1 up", "2", id="E030"),
+    pytest.param({"START_METHOD": "vfork"}, "E031", "'vfork', which is none of spawn, fork", "spawn", id="E031"),
+    pytest.param({"MAX_JOBS_PER_PROCESS": 0}, "E032", "0, which is not a whole number from 1", "10_000", id="E032"),
+    pytest.param({"MAX_MEMORY_PER_PROCESS": 0.5}, "E033", "0.5, which is not a whole number", "500", id="E033"),
+    pytest.param({"MAX_CRASHES": 0}, "E034", "0, which is not a whole number from 1 up", "3", id="E034"),
     pytest.param(
         {"JOB_ID_STRATEGY": 3}, "E017", "3, which is neither a dotted path nor a function", "uuid7", id="E017"
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
@@ -12,21 +11,37 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from queue import SimpleQueue
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import autoreload
 from django.utils.connection import ConnectionDoesNotExist
-from psycopg.errors import InsufficientPrivilege, InvalidSchemaName, UndefinedTable
 
-from django_proletarian import QueueWorker, create_queue_worker, names
-from django_proletarian.worker import WorkerOptions
+from django_proletarian import QueueWorker, names
+from django_proletarian.api import worker_options
+from django_proletarian.conf import worker_processes
+from django_proletarian.log import log_to_stderr
+from django_proletarian.outage import explained
+from django_proletarian.worker_process import exit_now
 
 BY_ITSELF = "the worker ended by itself"
+WORKER_OPTIONS = (
+    "queues",
+    "database",
+    "threads",
+    "polling_interval",
+    "batch_size",
+    "shutdown_timeout",
+    "worker_id",
+    "drain",
+    "max_jobs",
+)
+PROCESS_OPTIONS = ("processes", "start_method", "max_jobs_per_process", "max_memory_per_process")
 
 
 class Command(BaseCommand):
     help = "Runs the jobs of one or more queues until it is told to stop (SIGTERM or Ctrl-C; twice to stop at once)."
+    is_from_shell = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
@@ -61,13 +76,70 @@ class Command(BaseCommand):
         add("--drain", action="store_true", help="Run what is due, then exit.")
         add("--max-jobs", type=int, metavar="N", help="Exit after N jobs.")
         add("--reload", action="store_true", help="Start anew when code changes. For development.")
+        add("--processes", type=int, metavar="N", help="Worker processes. Default: the PROCESSES setting, 1.")
+        add(
+            "--max-jobs-per-process",
+            type=int,
+            metavar="N",
+            help="Replace a worker process after N jobs. Default: the MAX_JOBS_PER_PROCESS setting, never.",
+        )
+        add(
+            "--max-memory-per-process",
+            type=int,
+            metavar="MIB",
+            help="Replace a worker process that has grown so big. Default: the MAX_MEMORY_PER_PROCESS setting, never.",
+        )
+        add(
+            "--start-method",
+            metavar="METHOD",
+            help="How worker processes start: spawn, fork or forkserver. Default: the START_METHOD setting, spawn.",
+        )
+        add(
+            "--no-supervisor",
+            action="store_false",
+            dest="supervisor",
+            default=None,
+            help="Run the worker in this one process. So it is on Windows, and with --reload.",
+        )
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        # A program that calls the command, as tests do, has handlers and settings that other processes would not have.
+        self.is_from_shell = True
+        super().run_from_argv(argv)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if options["reload"]:
+        supervisor = options.pop("supervisor")
+        if supervisor is None:
+            supervisor = self.is_from_shell and os.name != "nt" and not options["reload"]
+        if supervisor:
+            self.supervise(options)
+        elif (options["processes"] or 1) > 1:
+            raise CommandError("More than one process needs the supervisor: leave out --no-supervisor and --reload.")
+        elif options["reload"]:
             # Django's reloader runs this in a thread of a child process, and keeps the signals for itself.
             autoreload.run_with_reloader(self.run, options, signals=False)
         else:
             self.run(options, signals=True)
+
+    def supervise(self, options: dict[str, Any]) -> None:
+        """Run worker processes to their end. Raises CommandError if an error ended them; exits 1 if jobs were left."""
+        from django_proletarian.supervisor import Plan, Supervisor, WorkerFailed  # noqa: PLC0415 # not for Windows
+
+        log_to_stderr(options["verbosity"])
+        given = given_options(options)
+        with told_as_command_errors():
+            plan = Plan(
+                given=given,
+                worker=worker_options(**given),
+                verbosity=options["verbosity"],
+                **worker_processes(**{key: options[key] for key in PROCESS_OPTIONS}),
+            )
+        try:
+            code = Supervisor(plan).run()
+        except WorkerFailed as error:
+            raise CommandError(str(error)) from error
+        if code:
+            sys.exit(code)
 
     def run(self, options: dict[str, Any], *, signals: bool) -> None:
         """Run a worker to its end. Raises CommandError if an error ended it; exits 1 if running jobs had to be left."""
@@ -75,32 +147,33 @@ class Command(BaseCommand):
         # First of all: a signal while the worker starts must stop it too.
         with stopping_on_signals(ends) if signals else nullcontext():
             log_to_stderr(options["verbosity"])
-            worker = self.create_worker(options)
+            with told_as_command_errors():
+                worker = QueueWorker(worker_options(**given_options(options)))
             worker.start(on_end=lambda: ends.put(BY_ITSELF))
             if ends.get() == BY_ITSELF:
                 worker.join()
             elif not worker.stop():
-                exit_now()
+                exit_now(1)
         if worker.error is not None:
-            raise CommandError(explained(worker.error, worker.options)) from worker.error
+            text = explained(worker.error, worker.options.database, worker.options.tables)
+            raise CommandError(text) from worker.error
 
-    def create_worker(self, options: dict[str, Any]) -> QueueWorker:
-        """The worker that the options ask for. Raises CommandError for options that can't be."""
-        queues = options["queues"]
-        try:
-            return create_queue_worker(
-                None if queues is None else [names.parse(queue) for queue in queues],
-                database=options["database"],
-                threads=options["threads"],
-                polling_interval=options["polling_interval"],
-                batch_size=options["batch_size"],
-                shutdown_timeout=options["shutdown_timeout"],
-                worker_id=options["worker_id"],
-                drain=options["drain"],
-                max_jobs=options["max_jobs"],
-            )
-        except (ValueError, ConnectionDoesNotExist) as error:
-            raise CommandError(str(error)) from error
+
+def given_options(options: dict[str, Any]) -> dict[str, Any]:
+    """What the command line says about the worker itself: plain values, which can be sent to another process."""
+    given = {key: options[key] for key in WORKER_OPTIONS}
+    if given["queues"] is not None:
+        given["queues"] = [names.parse(queue) for queue in given["queues"]]
+    return given
+
+
+@contextmanager
+def told_as_command_errors() -> Iterator[None]:
+    """Tell of options that can't be in one line, without a traceback."""
+    try:
+        yield
+    except (ValueError, ConnectionDoesNotExist) as error:
+        raise CommandError(str(error)) from error
 
 
 @contextmanager
@@ -124,38 +197,3 @@ def stopping_on_signals(ends: SimpleQueue[str]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def log_to_stderr(verbosity: int) -> None:
-    """Show the worker's log, if the project's LOGGING sends it nowhere: from INFO, or DEBUG with --verbosity 2."""
-    logger = logging.getLogger("django_proletarian")
-    if logger.hasHandlers() or verbosity == 0:
-        return
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO if verbosity == 1 else logging.DEBUG)
-
-
-def exit_now() -> NoReturn:
-    """End the process although handlers run: the server gives up their jobs' locks, and the jobs stay queued."""
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # sys.exit would wait for threads that a handler has started, perhaps for ever.
-    os._exit(1)
-
-
-def explained(error: BaseException, options: WorkerOptions) -> str:
-    """What ended the worker, for a person who has to mend it."""
-    text = str(error).strip()
-    if isinstance(error, UndefinedTable | InvalidSchemaName):
-        migrate = f"manage.py migrate django_proletarian --database {options.database}"
-        return f'The tables are missing in database "{options.database}": {text}\nMake them with: {migrate}'
-    if isinstance(error, InsufficientPrivilege):
-        return (
-            f'The role that database "{options.database}" is used as lacks a right: {text}\n'
-            f"It needs SELECT, INSERT, UPDATE and DELETE on {options.tables.job}, "
-            f"and SELECT and INSERT on {options.tables.archived_job}."
-        )
-    return f"The worker stopped because of an error: {type(error).__name__}: {text}"

@@ -1,0 +1,160 @@
+"""What the threads of a worker process are doing, in memory that outlives the process: no database, no locks.
+
+Each thread writes into a slot of its own which job it runs; the supervisor, who shares the memory, reads there what a
+process that died was at. Written without a lock, since each field has one writer, and one who is killed must not leave
+a lock behind. The header's time is `time.monotonic`'s, which on Linux and macOS all processes of a host share.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django_proletarian import names
+from django_proletarian.retry import GaveUp, RetryAfter, Succeeded, Verdict
+
+HEADER = struct.Struct("<d")  # when the queue was last looked into with success; 0 for never
+STATE = struct.Struct("<B")  # 1 while the rest of the slot is a job that runs
+JOB = struct.Struct("<16sId64s128s")  # id, attempts before this one, since, queue, job type
+COUNTS = struct.Struct("<QQ")  # attempts of this thread that succeeded, that failed
+SLOT_SIZE = STATE.size + JOB.size + COUNTS.size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningJob:
+    """What a slot says."""
+
+    thread: int  # from 1 up; one more than there are worker threads for the one that settles crashed jobs
+    job_id: UUID
+    attempts: int  # before this one
+    since: float  # seconds since 1970
+    queue: str  # as stored, cut to 64 bytes of UTF-8
+    job_type: str  # as stored, cut to 128
+
+
+class Slot:
+    """One thread's place in the memory; only that thread writes there."""
+
+    __slots__ = ("_buffer", "_failed", "_start", "_succeeded")
+
+    def __init__(self, buffer: Any, start: int) -> None:
+        self._buffer = buffer
+        self._start = start
+        self._succeeded = self._failed = 0
+
+    def enter(self, job_id: UUID, attempts: int, queue: str, job_type: str, since: float) -> None:
+        """Say that the thread runs this job from now on. `since` is in seconds since 1970."""
+        fields = (job_id.bytes, attempts, since, _field(queue, 64), _field(job_type, 128))
+        JOB.pack_into(self._buffer, self._start + STATE.size, *fields)
+        # Last, so that a slot that is entered is whole.
+        STATE.pack_into(self._buffer, self._start, 1)
+
+    def leave(self, verdict: Verdict | None = None) -> None:
+        """Say that the thread runs no job, and count what became of it; None for nothing."""
+        STATE.pack_into(self._buffer, self._start, 0)
+        match verdict:
+            case Succeeded():
+                self._succeeded += 1
+            case RetryAfter() | GaveUp():
+                self._failed += 1
+            case _:
+                return
+        COUNTS.pack_into(self._buffer, self._start + STATE.size + JOB.size, self._succeeded, self._failed)
+
+
+class Slots:
+    """The memory of one process: a header, a slot for each worker thread, and one for settling crashed jobs.
+
+    `buffer` is `size(threads)` bytes, zero at first: a bytearray, or memory that is shared.
+    """
+
+    def __init__(self, buffer: Any, threads: int) -> None:
+        self._buffer = buffer
+        self.threads = threads
+
+    @staticmethod
+    def size(threads: int) -> int:
+        return HEADER.size + (threads + 1) * SLOT_SIZE
+
+    @classmethod
+    def private(cls, threads: int) -> Slots:
+        """Slots that no other process sees."""
+        return cls(bytearray(cls.size(threads)), threads)
+
+    def slot(self, thread: int) -> Slot:
+        """The slot of a worker thread, from 1 up, to write to."""
+        return Slot(self._buffer, self._start(thread))
+
+    @property
+    def settlers(self) -> Slot:
+        """The slot of the thread that settles crashed jobs, to write to."""
+        return self.slot(self.threads + 1)
+
+    def note_poll(self, now: float) -> None:
+        """Say that the database answered; `now` is time.monotonic's. Called by any thread."""
+        HEADER.pack_into(self._buffer, 0, now)
+
+    @property
+    def polled_at(self) -> float:
+        """When the database last answered, as time.monotonic counts; 0 if it never did."""
+        [polled_at] = HEADER.unpack_from(self._buffer, 0)
+        return float(polled_at)
+
+    @property
+    def running(self) -> list[RunningJob]:
+        """The jobs that the worker threads run."""
+        return self._read(range(1, self.threads + 1))
+
+    @property
+    def settling(self) -> UUID | None:
+        """Id of the crashed job that is being settled."""
+        found = self._read([self.threads + 1])
+        return found[0].job_id if found else None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether every worker thread runs a job, so that none is left to poll."""
+        return len(self.running) == self.threads
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many attempts of this process have succeeded, and how many have failed."""
+        each = [
+            COUNTS.unpack_from(self._buffer, self._start(thread) + STATE.size + JOB.size)
+            for thread in range(1, self.threads + 1)
+        ]
+        return sum(succeeded for succeeded, _ in each), sum(failed for _, failed in each)
+
+    def _start(self, thread: int) -> int:
+        return HEADER.size + (thread - 1) * SLOT_SIZE
+
+    def _read(self, threads: Sequence[int]) -> list[RunningJob]:
+        found = []
+        for thread in threads:
+            [entered] = STATE.unpack_from(self._buffer, self._start(thread))
+            if not entered:
+                continue
+            job_id, attempts, since, queue, job_type = JOB.unpack_from(self._buffer, self._start(thread) + STATE.size)
+            found.append(
+                RunningJob(
+                    thread=thread,
+                    job_id=UUID(bytes=job_id),
+                    attempts=attempts,
+                    since=since,
+                    queue=_text(queue),
+                    job_type=_text(job_type),
+                )
+            )
+        return found
+
+
+def _field(name: str, size: int) -> bytes:
+    return names.to_stored(name).encode()[:size]
+
+
+def _text(field: bytes) -> str:
+    # A cut may have gone through a character.
+    return field.rstrip(b"\x00").decode(errors="ignore")

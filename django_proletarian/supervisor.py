@@ -1,0 +1,422 @@
+"""Starts the worker processes, replaces those that end, and stops them together: `proletarian_worker`'s first process.
+
+It runs none of the project's jobs, strategies or callbacks, opens no connection to a database, and does nothing that
+could block. So nothing of theirs can take it down, and it has no connection that could cross into its children.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from types import FrameType
+from typing import Any
+from uuid import UUID
+
+from django.db import connections
+
+from django_proletarian import log as events
+from django_proletarian.crashes import Crash
+from django_proletarian.log import EventLog
+from django_proletarian.slots import Slots
+from django_proletarian.worker import WorkerOptions
+from django_proletarian.worker_process import Assignment, ExitCode, main
+
+LOOK_AGAIN = 0.2  # seconds between looks at what sends no word, such as a process's first poll
+STAGGER = 3.0  # seconds between the retries of jobs that crashed together
+LONGEST_PAUSE = 30.0  # seconds before a process that dies again and again is started once more
+HEALTHY_LIFE = 60.0  # seconds; one that has lived so long is started at once
+ASK_AGAIN = 1.0  # seconds; a process that was forked a moment ago hears signals with the supervisor's ears
+GRACE = 10.0  # seconds after the shutdown timeout; a process that still lives then hangs, and is killed
+
+
+class WorkerFailed(Exception):
+    """A worker process ended by an error that only a person can mend; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What the supervisor runs."""
+
+    given: Mapping[str, Any]  # arguments of `worker_options`, plain values, for every process
+    worker: WorkerOptions  # what they make
+    verbosity: int
+    processes: int
+    start_method: str
+    max_jobs_per_process: int | None = None  # None for any number
+    max_memory_per_process: int | None = None  # MiB, resident; None for any
+
+    @property
+    def ends_by_itself(self) -> bool:
+        return self.worker.drain or self.worker.max_jobs is not None
+
+
+class Child:
+    """One worker process, as its supervisor knows it."""
+
+    def __init__(self, process: Any, slots: Slots, connection: Connection, max_jobs: int | None) -> None:
+        self.process = process
+        self.slots = slots
+        self.connection = connection
+        self.max_jobs = max_jobs
+        self.started_at = time.monotonic()
+        self.crashes: dict[UUID, Crash] = {}  # handed over, not settled yet
+        self.stop_by: float | None = None  # time.monotonic(); None while it is not asked to stop
+        self.asked_at = 0.0  # time.monotonic() of the last time that it was asked to
+        self.is_killed = False
+        self.failure: str | None = None  # what it said ended it
+
+    @property
+    def pid(self) -> int:
+        return int(self.process.pid)
+
+    @property
+    def has_polled(self) -> bool:
+        return self.slots.polled_at > 0
+
+    def receive(self) -> None:
+        """Read what it has sent."""
+        with suppress(EOFError, OSError):
+            while self.connection.poll():
+                match self.connection.recv():
+                    case UUID() as settled:
+                        self.crashes.pop(settled, None)
+                    case str() as failure:
+                        self.failure = failure
+
+    def hand_over(self, crashes: list[Crash]) -> None:
+        """Let it settle these; whether it lives to do so shows in `crashes`."""
+        self.crashes |= {crash.job_id: crash for crash in crashes}
+        with suppress(OSError):
+            self.connection.send(crashes)
+
+    def stop(self, timeout: float) -> None:
+        """Ask it to stop, within `timeout` seconds."""
+        if self.stop_by is None:
+            self.stop_by = time.monotonic() + timeout + GRACE
+
+    def press(self) -> bool:
+        """Ask once more, if it was asked; kill it when its time is up, and return whether that was now."""
+        now = time.monotonic()
+        if self.stop_by is None or self.is_killed:
+            return False
+        if now > self.stop_by:
+            self.kill()
+            return True
+        if now - self.asked_at > ASK_AGAIN:
+            self.asked_at = now
+            self.process.terminate()
+        return False
+
+    def kill(self) -> None:
+        self.is_killed = True
+        self.process.kill()
+
+    @property
+    def has_crashed(self) -> bool:
+        """Whether it ended in a way that neither it nor the supervisor meant."""
+        code = self.process.exitcode
+        if self.is_killed or code in set(ExitCode):
+            return False
+        # One that is told to stop before it can listen dies of the signal; so it may when others tell it.
+        return code != -signal.SIGTERM or bool(self.slots.running)
+
+
+class Seat:
+    """A place for one worker process at a time, and for its successor while that starts."""
+
+    def __init__(self, number: int, max_jobs: int | None) -> None:
+        self.number = number  # from 1 up
+        self.jobs_left = max_jobs  # None for any number
+        self.child: Child | None = None
+        self.successor: Child | None = None
+        self.is_finished = False  # nothing is left to do here
+        self.start_at = 0.0  # time.monotonic() of the next start
+        self.deaths = 0  # one soon after the other
+
+    @property
+    def children(self) -> list[Child]:
+        return [child for child in (self.child, self.successor) if child is not None]
+
+
+def pause_after(deaths: int) -> float:
+    """Seconds before the next start, after so many deaths soon after each other; none after the first."""
+    return 0.0 if deaths <= 1 else min(0.1 * 2.0 ** min(deaths - 2, 20), LONGEST_PAUSE)
+
+
+class Supervisor:
+    """Runs `plan` until it is told to stop, or until all is done. `run` once, in the main thread."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._context: Any = multiprocessing.get_context(plan.start_method)
+        self._log = EventLog(queue_worker_id=plan.worker.worker_id)
+        shares = _shares(plan.worker.max_jobs, plan.processes)
+        self._seats = [Seat(number, share) for number, share in enumerate(shares, 1)]
+        self._to_replace: deque[Seat] = deque()  # in turn; the first is under way
+        self._crashes: list[Crash] = []  # handed to nobody
+        self._signals: deque[int] = deque()  # appended to by the signal handler
+        self._is_stopping = False
+        self._stopped_at_once = False
+        self._has_left_jobs = False
+        self._failure: str | None = None
+
+    def run(self) -> int:
+        """Supervise to the end; return the exit code. Raises WorkerFailed."""
+        for connection in connections.all(initialized_only=True):
+            connection.close()
+            if hasattr(connection, "close_pool"):
+                connection.close_pool()
+        if self._plan.start_method != "fork":
+            # Not from within a start, which its own doing with the signal mask would disturb.
+            resource_tracker.ensure_running()
+        with self._listening_to_signals() as wakeup:
+            try:
+                while not self._has_ended():
+                    self._wait(wakeup)
+            finally:
+                for child in self._children():
+                    child.kill()
+                    child.process.join()
+        if self._failure is not None:
+            raise WorkerFailed(self._failure)
+        return 1 if self._has_left_jobs or self._stopped_at_once else 0
+
+    def _has_ended(self) -> bool:
+        """Do all that is to be done now; return whether that was the last."""
+        while self._signals:
+            self._react_to(self._signals.popleft())
+        if self._stopped_at_once:
+            return True
+        for seat in self._seats:
+            for child in seat.children:
+                child.receive()
+                # Asked, and not only the sentinel: a program that a handler has started may hold that open.
+                if child.process.exitcode is not None:
+                    self._bury(child, seat)
+        if not self._is_stopping:
+            self._start_what_is_missing()
+            self._replace_in_turn()
+            self._hand_over_crashes()
+        for child in self._children():
+            if child.press():
+                self._log(events.QUEUE_WORKER_SHUTDOWN_ERROR, pid=child.pid, still_running="the process")
+                self._has_left_jobs = self._is_stopping
+        return not self._children() and (self._is_stopping or all(seat.is_finished for seat in self._seats))
+
+    def _wait(self, wakeup: socket.socket) -> None:
+        children = self._children()
+        wait(
+            [wakeup, *(each.process.sentinel for each in children), *(each.connection for each in children)], LOOK_AGAIN
+        )
+        with suppress(BlockingIOError):
+            wakeup.recv(4096)
+
+    def _children(self) -> list[Child]:
+        return [child for seat in self._seats for child in seat.children]
+
+    # -- Signals -----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _listening_to_signals(self) -> Iterator[socket.socket]:
+        """Note signals, and wake the wait; the socket to wait on."""
+
+        def note(signum: int, frame: FrameType | None) -> None:
+            self._signals.append(signum)
+
+        ears, bell = socket.socketpair()
+        ears.setblocking(False)
+        bell.setblocking(False)
+        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+        before = {number: signal.signal(number, note) for number in numbers}
+        old_bell = signal.set_wakeup_fd(bell.fileno(), warn_on_full_buffer=False)
+        try:
+            yield ears
+        finally:
+            signal.set_wakeup_fd(old_bell)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            ears.close()
+            bell.close()
+
+    def _react_to(self, signum: int) -> None:
+        match signum:
+            case signal.SIGTERM | signal.SIGINT:
+                self._stopped_at_once = self._is_stopping
+                self._stop()
+            case signal.SIGUSR1:
+                for child in self._children():
+                    with suppress(ProcessLookupError):
+                        os.kill(child.pid, signal.SIGUSR1)
+            case signal.SIGHUP if self._plan.ends_by_itself:
+                self._log(events.REPLACEMENT_REFUSED, reason="the worker will end by itself")
+            case signal.SIGHUP:
+                # What is under way was perhaps started before the code changed.
+                under_way = list(self._to_replace)[:1]
+                self._to_replace = deque([*under_way, *self._seats])
+
+    def _stop(self) -> None:
+        self._is_stopping = True
+        for child in self._children():
+            child.stop(self._plan.worker.shutdown_timeout)
+
+    # -- Starting ----------------------------------------------------------------------------------------------------
+
+    def _start_what_is_missing(self) -> None:
+        for seat in self._seats:
+            if seat.child is None and not seat.is_finished and time.monotonic() >= seat.start_at:
+                seat.child = self._start(seat)
+
+    def _start(self, seat: Seat) -> Child:
+        plan = self._plan
+        limits = [limit for limit in (seat.jobs_left, plan.max_jobs_per_process) if limit is not None]
+        max_jobs = min(limits) if limits else None
+        worker_id = plan.worker.worker_id if plan.processes == 1 else f"{plan.worker.worker_id}-{seat.number}"
+        assignment = Assignment(
+            options={**plan.given, "worker_id": worker_id, "max_jobs": max_jobs},
+            threads=plan.worker.threads,
+            verbosity=plan.verbosity,
+            max_memory=plan.max_memory_per_process,
+            crashes=tuple(self._crashes),
+        )
+        memory = self._context.RawArray("B", Slots.size(plan.worker.threads))
+        ours, theirs = self._context.Pipe()
+        inherited = [ours, *(child.connection for child in self._children())] if plan.start_method == "fork" else []
+        process = self._context.Process(target=main, args=(assignment, memory, theirs, inherited), name=worker_id)
+        # The process is not to die of them before it can listen. SIGTERM may kill it: nothing has begun.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP, signal.SIGUSR1})
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGHUP, signal.SIGUSR1})
+        theirs.close()
+        child = Child(process, Slots(memory, plan.worker.threads), ours, max_jobs)
+        child.crashes = {crash.job_id: crash for crash in self._crashes}
+        self._crashes.clear()
+        self._log(events.WORKER_PROCESS_STARTED, worker_process=seat.number, pid=child.pid)
+        return child
+
+    # -- Replacing ---------------------------------------------------------------------------------------------------
+
+    def _replace_in_turn(self) -> None:
+        """Let the successor of the seat whose turn it is start, and poll; only then ask the old process to stop."""
+        while self._to_replace:
+            seat = self._to_replace[0]
+            if seat.child is None:
+                self._to_replace.popleft()  # what will be started here is new anyway
+            elif seat.successor is None:
+                seat.successor = self._start(seat)
+                return
+            else:
+                if seat.successor.has_polled:
+                    seat.child.stop(self._plan.worker.shutdown_timeout)
+                return
+
+    # -- Endings -----------------------------------------------------------------------------------------------------
+
+    def _bury(self, child: Child, seat: Seat) -> None:
+        """Draw the conclusions from a process's end."""
+        code = child.process.exitcode
+        child.receive()
+        running = child.slots.running
+        if child.has_crashed:
+            self._log_death(child, seat, code)
+        else:
+            running = []
+            self._log(events.WORKER_PROCESS_ENDED, worker_process=seat.number, pid=child.pid, how=_how(code))
+        self._take_back_crashes(child)
+        how = _how(code)
+        self._crashes += [
+            Crash(job_id=job.job_id, attempts=job.attempts, how=how, stagger=number * STAGGER)
+            for number, job in enumerate(running)
+        ]
+        if self._is_stopping:
+            for job in running:
+                self._log(events.CRASH_NOT_COUNTED, job_id=job.job_id, reason="the worker stops")
+        if code == ExitCode.LEFT_JOBS and self._is_stopping:
+            self._has_left_jobs = True
+        if code == ExitCode.FAILED and child is seat.child:
+            self._failure = self._failure or child.failure or "A worker process ended without saying why."
+            self._stop()
+        if seat.jobs_left is not None:
+            seat.jobs_left -= sum(child.slots.counts)
+        child.connection.close()
+        child.process.join()
+        child.process.close()
+        self._vacate(seat, child, code)
+
+    def _vacate(self, seat: Seat, child: Child, code: int) -> None:
+        if child is seat.successor:
+            seat.successor = None
+            if not self._is_stopping:
+                # New code that does not start must not take the place of old code that runs.
+                how = child.failure or _how(code)
+                self._log(events.REPLACEMENT_FAILED, worker_process=seat.number, pid=child.pid, how=how)
+                self._to_replace.clear()
+            return
+        seat.child, seat.successor = seat.successor, None
+        if seat.child is not None:
+            self._to_replace.popleft()
+        if self._plan.ends_by_itself and code == ExitCode.ENDED:
+            seat.is_finished = True
+        if seat.jobs_left is not None and seat.jobs_left <= 0:
+            seat.is_finished = True
+
+    def _log_death(self, child: Child, seat: Seat, code: int) -> None:
+        lived = time.monotonic() - child.started_at
+        seat.deaths = 1 if lived > HEALTHY_LIFE else seat.deaths + 1
+        pause = pause_after(seat.deaths)
+        seat.start_at = time.monotonic() + pause
+        self._log(
+            events.WORKER_PROCESS_DIED,
+            worker_process=seat.number,
+            pid=child.pid,
+            how=_how(code),
+            jobs=", ".join(str(job.job_id) for job in child.slots.running) or "none",
+            started_again_after=f"{pause:g} s",
+        )
+
+    def _take_back_crashes(self, child: Child) -> None:
+        settling = child.slots.settling if child.has_crashed else None
+        for crash in child.crashes.values():
+            self._crashes.append(replace(crash, settled_before=crash.settled_before or crash.job_id == settling))
+
+    def _hand_over_crashes(self) -> None:
+        """Give crashes to the process that polled last, if any has: the one least likely to hang."""
+        able = [child for child in self._children() if child.has_polled and child.stop_by is None]
+        if self._crashes and able:
+            max(able, key=lambda child: child.slots.polled_at).hand_over(self._crashes)
+            self._crashes = []
+
+
+def _shares(max_jobs: int | None, processes: int) -> list[int | None]:
+    """How many jobs each process may run, so that they run `max_jobs` together; fewer processes if jobs are few."""
+    if max_jobs is None:
+        return [None] * processes
+    each, rest = divmod(max_jobs, processes)
+    return [share for number in range(processes) if (share := each + (number < rest))]
+
+
+def _how(code: int) -> str:
+    """What an exit code of a process says, as the end of a sentence."""
+    if code < 0:
+        with suppress(ValueError):
+            return f"was killed by {signal.Signals(-code).name}"
+        return f"was killed by signal {-code}"
+    with suppress(ValueError):
+        return {
+            ExitCode.ENDED: "ended",
+            ExitCode.LEFT_JOBS: "ended, leaving jobs",
+            ExitCode.REPLACE: "ended, to be replaced",
+            ExitCode.FAILED: "ended by an error",
+            ExitCode.ORPHANED: "lost its supervisor",
+        }[ExitCode(code)]
+    return f"exited with status {code}"
