@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings as django_settings
@@ -24,6 +26,7 @@ from django_proletarian import names
 from django_proletarian.errors import InvalidRetryStrategy
 from django_proletarian.handlers import Handler
 from django_proletarian.handlers import handler_of as registered_handler_of
+from django_proletarian.heartbeat import default_path
 from django_proletarian.retry import as_strategy
 from django_proletarian.serializers import Serializer
 from django_proletarian.tables import Tables
@@ -63,6 +66,7 @@ class Settings:
     max_jobs_per_process: int | None
     max_memory_per_process: int | None  # MiB
     max_crashes: int
+    heartbeat_file: str | None
 
     @property
     def tables(self) -> Tables:
@@ -171,6 +175,12 @@ def _count_or_none(value: Any) -> int | None:
     return None if value is None else _count(value)
 
 
+def _path(value: Any) -> str | None:
+    if value is not None and not isinstance(value, str | os.PathLike):
+        raise ValueError("is not a path")
+    return None if value is None else os.fspath(value)
+
+
 def _start_method(value: Any) -> str:
     if value not in START_METHODS:
         raise ValueError(f"is none of {', '.join(START_METHODS)}")
@@ -211,6 +221,7 @@ OPTIONS = (
     Option("MAX_JOBS_PER_PROCESS", None, _count_or_none, "E032", "10_000"),
     Option("MAX_MEMORY_PER_PROCESS", None, _count_or_none, "E033", "500"),
     Option("MAX_CRASHES", 3, _count, "E034", "3"),
+    Option("HEARTBEAT_FILE", None, _path, "E035", '"/run/shop/worker.heartbeat"'),
 )
 
 
@@ -351,6 +362,21 @@ def worker_processes(**given: object) -> dict[str, Any]:
     Each of `given` is the lower-case name of a setting. Raises ValueError for a value that can't be.
     """
     return {key: getattr(settings(), key) if value is None else _read_given(key, value) for key, value in given.items()}
+
+
+def heartbeat_path(given: str | os.PathLike[str] | None = None) -> Path | None:
+    """The heartbeat file: the one given, else the setting's, else one of this project's own; None for none, if empty.
+
+    All commands of a project find the same without being told, and two projects on a host don't mix.
+    """
+    chosen = settings().heartbeat_file if given is None else os.fspath(given)
+    if chosen is not None:
+        return Path(chosen) if chosen else None
+    databases = [
+        (alias, each.get("HOST"), str(each.get("PORT")), str(each.get("NAME")))
+        for alias, each in sorted(django_settings.DATABASES.items())
+    ]
+    return default_path([django_settings.SETTINGS_MODULE, databases, settings().tables])
 
 
 WORKER_SETTINGS = (

@@ -90,6 +90,9 @@ WORKER_PROCESS_ENDED = Event(
     "proletarian.supervisor", "worker-process-ended", logging.INFO, signals.worker_process_ended
 )
 WORKER_PROCESS_DIED = Event("proletarian.supervisor", "worker-process-died", logging.ERROR, signals.worker_process_died)
+WORKER_PROCESS_NOT_STARTED = Event(
+    "proletarian.supervisor", "worker-process-not-started", logging.ERROR, signals.worker_process_not_started
+)
 REPLACEMENT_FAILED = Event("proletarian.supervisor", "replacement-failed", logging.ERROR, signals.replacement_failed)
 REPLACEMENT_REFUSED = Event(
     "proletarian.supervisor", "replacement-refused", logging.WARNING, signals.replacement_refused
@@ -97,6 +100,12 @@ REPLACEMENT_REFUSED = Event(
 CRASH_NOT_COUNTED = Event("proletarian.supervisor", "crash-not-counted", logging.WARNING, signals.crash_not_counted)
 CRASHED_WHILE_SETTLING = Event(
     "proletarian.supervisor", "crashed-while-settling", logging.ERROR, signals.crashed_while_settling
+)
+HEARTBEAT_FILE_ERROR = Event(
+    "proletarian.supervisor", "heartbeat-file-error", logging.ERROR, signals.heartbeat_file_error
+)
+HEARTBEAT_FILE_SHARED = Event(
+    "proletarian.supervisor", "heartbeat-file-shared", logging.WARNING, signals.heartbeat_file_shared
 )
 RUNNING_JOB = Event("proletarian.supervisor", "running-job", logging.WARNING, signals.running_job)
 

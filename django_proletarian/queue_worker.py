@@ -120,10 +120,12 @@ class QueueWorker:
         self._turn.hand_on()
 
     def _work(self, number: int, name: str, on_end: Callable[[], object] | None) -> None:
+        slot = self.slots.slot(number)
         try:
             with ClaimConnection(self.options.database, name) as claim:
-                self._poll_until_stopped(claim, self._log.within(worker_thread_id=number), self.slots.slot(number))
+                self._poll_until_stopped(claim, self._log.within(worker_thread_id=number), slot)
         finally:
+            slot.end()
             connections.close_all()
             self._turn.hand_on()
             with self._lock:

@@ -17,10 +17,11 @@ from django_proletarian import names
 from django_proletarian.retry import GaveUp, RetryAfter, Succeeded, Verdict
 
 HEADER = struct.Struct("<d")  # when the queue was last looked into with success; 0 for never
-STATE = struct.Struct("<B")  # 1 while the rest of the slot is a job that runs
+STATE_SIZE = 1
+IDLE, RUNNING, ENDED = 0, 1, 2  # in that byte; what follows counts while it is RUNNING
 JOB = struct.Struct("<16sId64s128s")  # id, attempts before this one, since, queue, job type
 COUNTS = struct.Struct("<QQ")  # attempts of this thread that succeeded, that failed
-SLOT_SIZE = STATE.size + JOB.size + COUNTS.size
+SLOT_SIZE = STATE_SIZE + JOB.size + COUNTS.size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class Slot:
 
     __slots__ = ("_buffer", "_failed", "_start", "_succeeded")
 
-    def __init__(self, buffer: Any, start: int) -> None:
+    def __init__(self, buffer: memoryview, start: int) -> None:
         self._buffer = buffer
         self._start = start
         self._succeeded = self._failed = 0
@@ -48,13 +49,13 @@ class Slot:
     def enter(self, job_id: UUID, attempts: int, queue: str, job_type: str, since: float) -> None:
         """Say that the thread runs this job from now on. `since` is in seconds since 1970."""
         fields = (job_id.bytes, attempts, since, _field(queue, 64), _field(job_type, 128))
-        JOB.pack_into(self._buffer, self._start + STATE.size, *fields)
+        JOB.pack_into(self._buffer, self._start + STATE_SIZE, *fields)
         # Last, so that a slot that is entered is whole.
-        STATE.pack_into(self._buffer, self._start, 1)
+        self._buffer[self._start] = RUNNING
 
     def leave(self, verdict: Verdict | None = None) -> None:
         """Say that the thread runs no job, and count what became of it; None for nothing."""
-        STATE.pack_into(self._buffer, self._start, 0)
+        self._buffer[self._start] = IDLE
         match verdict:
             case Succeeded():
                 self._succeeded += 1
@@ -62,7 +63,11 @@ class Slot:
                 self._failed += 1
             case _:
                 return
-        COUNTS.pack_into(self._buffer, self._start + STATE.size + JOB.size, self._succeeded, self._failed)
+        COUNTS.pack_into(self._buffer, self._start + STATE_SIZE + JOB.size, self._succeeded, self._failed)
+
+    def end(self) -> None:
+        """Say that the thread has ended."""
+        self._buffer[self._start] = ENDED
 
 
 class Slots:
@@ -72,7 +77,7 @@ class Slots:
     """
 
     def __init__(self, buffer: Any, threads: int) -> None:
-        self._buffer = buffer
+        self._buffer = memoryview(buffer).cast("B")
         self.threads = threads
 
     @staticmethod
@@ -116,14 +121,14 @@ class Slots:
 
     @property
     def is_busy(self) -> bool:
-        """Whether every worker thread runs a job, so that none is left to poll."""
-        return len(self.running) == self.threads
+        """Whether no worker thread is left to poll: each runs a job, or has ended while another still does."""
+        return all(self._buffer[self._start(thread)] != IDLE for thread in range(1, self.threads + 1))
 
     @property
     def counts(self) -> tuple[int, int]:
         """How many attempts of this process have succeeded, and how many have failed."""
         each = [
-            COUNTS.unpack_from(self._buffer, self._start(thread) + STATE.size + JOB.size)
+            COUNTS.unpack_from(self._buffer, self._start(thread) + STATE_SIZE + JOB.size)
             for thread in range(1, self.threads + 1)
         ]
         return sum(succeeded for succeeded, _ in each), sum(failed for _, failed in each)
@@ -134,10 +139,9 @@ class Slots:
     def _read(self, threads: Sequence[int]) -> list[RunningJob]:
         found = []
         for thread in threads:
-            [entered] = STATE.unpack_from(self._buffer, self._start(thread))
-            if not entered:
+            if self._buffer[self._start(thread)] != RUNNING:
                 continue
-            job_id, attempts, since, queue, job_type = JOB.unpack_from(self._buffer, self._start(thread) + STATE.size)
+            job_id, attempts, since, queue, job_type = JOB.unpack_from(self._buffer, self._start(thread) + STATE_SIZE)
             found.append(
                 RunningJob(
                     thread=thread,

@@ -1,7 +1,7 @@
 """Starts the worker processes, replaces those that end, and stops them together: `proletarian_worker`'s first process.
 
-It runs none of the project's jobs, strategies or callbacks, opens no connection to a database, and does nothing that
-could block. So nothing of theirs can take it down, and it has no connection that could cross into its children.
+It runs none of the project's jobs, strategies or callbacks, opens no connection to a database, and waits for nothing
+that might not come. So nothing of theirs can take it down, and it has no connection that could cross into its children.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from types import FrameType
 from typing import Any
 from uuid import UUID
@@ -27,6 +28,7 @@ from django_proletarian import log as events
 from django_proletarian.crashes import Crash
 from django_proletarian.log import EventLog
 from django_proletarian.slots import Slots
+from django_proletarian.vital_signs import LastPoll, VitalSigns
 from django_proletarian.worker import WorkerOptions
 from django_proletarian.worker_process import Assignment, ExitCode, main
 
@@ -53,6 +55,7 @@ class Plan:
     start_method: str
     max_jobs_per_process: int | None = None  # None for any number
     max_memory_per_process: int | None = None  # MiB, resident; None for any
+    heartbeat_file: Path | None = None  # None for none
 
     @property
     def ends_by_itself(self) -> bool:
@@ -141,6 +144,7 @@ class Seat:
         self.is_finished = False  # nothing is left to do here
         self.start_at = 0.0  # time.monotonic() of the next start
         self.deaths = 0  # one soon after the other
+        self.last_poll = LastPoll()
 
     @property
     def children(self) -> list[Child]:
@@ -168,6 +172,7 @@ class Supervisor:
         self._stopped_at_once = False
         self._has_left_jobs = False
         self._failure: str | None = None
+        self._vital_signs = VitalSigns(plan.heartbeat_file, self._log)
 
     def run(self) -> int:
         """Supervise to the end; return the exit code. Raises WorkerFailed."""
@@ -186,6 +191,7 @@ class Supervisor:
                 for child in self._children():
                     child.kill()
                     child.process.join()
+                self._vital_signs.end()
         if self._failure is not None:
             raise WorkerFailed(self._failure)
         return 1 if self._has_left_jobs or self._stopped_at_once else 0
@@ -206,11 +212,26 @@ class Supervisor:
             self._start_what_is_missing()
             self._replace_in_turn()
             self._hand_over_crashes()
+        self._show_vital_signs()
         for child in self._children():
             if child.press():
                 self._log(events.QUEUE_WORKER_SHUTDOWN_ERROR, pid=child.pid, still_running="the process")
                 self._has_left_jobs = self._is_stopping
         return not self._children() and (self._is_stopping or all(seat.is_finished for seat in self._seats))
+
+    def _show_vital_signs(self) -> None:
+        for seat in self._seats:
+            for child in seat.children:
+                seat.last_poll.look(child.slots)
+        now = time.monotonic()
+        self._vital_signs.show(
+            [
+                # Nobody polls after a stop was asked, and that it ends is seen to.
+                (seat.child.pid if seat.child else None, now if self._is_stopping else seat.last_poll.at)
+                for seat in self._seats
+                if not seat.is_finished
+            ]
+        )
 
     def _wait(self, wakeup: socket.socket) -> None:
         children = self._children()
@@ -265,6 +286,7 @@ class Supervisor:
 
     def _stop(self) -> None:
         self._is_stopping = True
+        self._vital_signs.stopping()
         for child in self._children():
             child.stop(self._plan.worker.shutdown_timeout)
 
@@ -275,7 +297,27 @@ class Supervisor:
             if seat.child is None and not seat.is_finished and time.monotonic() >= seat.start_at:
                 seat.child = self._start(seat)
 
-    def _start(self, seat: Seat) -> Child:
+    def _start(self, seat: Seat) -> Child | None:
+        """Start a process for the seat; None, to be tried again later, if the system has no room for one."""
+        try:
+            child = self._start_process(seat)
+        except OSError as error:
+            pause = self._pause_of(seat, lived=0)
+            self._log(
+                events.WORKER_PROCESS_NOT_STARTED, error=error, worker_process=seat.number, tried_again_after=pause
+            )
+            return None
+        self._log(events.WORKER_PROCESS_STARTED, worker_process=seat.number, pid=child.pid)
+        return child
+
+    def _pause_of(self, seat: Seat, lived: float) -> str:
+        """Put off the seat's next start, after a process that lived for so many seconds; return by how much."""
+        seat.deaths = 1 if lived > HEALTHY_LIFE else seat.deaths + 1
+        pause = pause_after(seat.deaths)
+        seat.start_at = time.monotonic() + pause
+        return f"{pause:g} s"
+
+    def _start_process(self, seat: Seat) -> Child:
         plan = self._plan
         limits = [limit for limit in (seat.jobs_left, plan.max_jobs_per_process) if limit is not None]
         max_jobs = min(limits) if limits else None
@@ -301,7 +343,6 @@ class Supervisor:
         child = Child(process, Slots(memory, plan.worker.threads), ours, max_jobs)
         child.crashes = {crash.job_id: crash for crash in self._crashes}
         self._crashes.clear()
-        self._log(events.WORKER_PROCESS_STARTED, worker_process=seat.number, pid=child.pid)
         return child
 
     # -- Replacing ---------------------------------------------------------------------------------------------------
@@ -313,7 +354,8 @@ class Supervisor:
             if seat.child is None:
                 self._to_replace.popleft()  # what will be started here is new anyway
             elif seat.successor is None:
-                seat.successor = self._start(seat)
+                if time.monotonic() >= seat.start_at:
+                    seat.successor = self._start(seat)
                 return
             else:
                 if seat.successor.has_polled:
@@ -371,17 +413,14 @@ class Supervisor:
             seat.is_finished = True
 
     def _log_death(self, child: Child, seat: Seat, code: int) -> None:
-        lived = time.monotonic() - child.started_at
-        seat.deaths = 1 if lived > HEALTHY_LIFE else seat.deaths + 1
-        pause = pause_after(seat.deaths)
-        seat.start_at = time.monotonic() + pause
+        pause = self._pause_of(seat, lived=time.monotonic() - child.started_at)
         self._log(
             events.WORKER_PROCESS_DIED,
             worker_process=seat.number,
             pid=child.pid,
             how=_how(code),
             jobs=", ".join(str(job.job_id) for job in child.slots.running) or "none",
-            started_again_after=f"{pause:g} s",
+            started_again_after=pause,
         )
 
     def _take_back_crashes(self, child: Child) -> None:

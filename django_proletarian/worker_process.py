@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum, IntEnum
@@ -111,18 +111,13 @@ class WorkerProcess:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         # However often it comes: a service manager may send it to all processes, and the supervisor does again.
         signal.signal(signal.SIGTERM, self._note_stop)
-        signal.signal(signal.SIGUSR1, self._note_report)
-        # In C, and so also while no Python code can run.
-        faulthandler.register(signal.SIGUSR1, file=STDERR, all_threads=True, chain=True)
+        report_on_signal(self._asked_to_report)
         faulthandler.enable(file=STDERR)
         # The supervisor has blocked these until now, for by default they kill.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGHUP, signal.SIGUSR1})
 
     def _note_stop(self, signum: int, frame: FrameType | None) -> None:
         self._ends.put(End.STOP)
-
-    def _note_report(self, signum: int, frame: FrameType | None) -> None:
-        self._asked_to_report.put(None)
 
     def run(self) -> ExitCode:
         """Run the worker until it has ended."""
@@ -167,17 +162,43 @@ class WorkerProcess:
             exit_now(ExitCode.ORPHANED)
 
     def _keep_house(self) -> None:
-        """Report when asked to; look at the memory once a second."""
         limit = self._assignment.max_memory
-        while True:
-            try:
-                self._asked_to_report.get(timeout=1)
-            except Empty:
-                if limit is not None and resident_memory() > limit * 1024 * 1024:
-                    self._ends.put(End.TOO_BIG)
-                    limit = None
-            else:
-                report(self._slots, self._log)
+        is_told = False
+
+        def look_at_memory() -> None:
+            nonlocal is_told
+            # Not before it has run a job: with a limit that is too low the worker is to be slow, not idle.
+            if limit is None or is_told or not any(self._slots.counts):
+                return
+            if resident_memory() > limit * 1024 * 1024:
+                is_told = True
+                self._ends.put(End.TOO_BIG)
+
+        keep_house(self._asked_to_report, lambda: report(self._slots, self._log), look_at_memory)
+
+
+def keep_house(asked: SimpleQueue[None], answer: Callable[[], object], each_second: Callable[[], object]) -> NoReturn:
+    """Call `answer` whenever something is put into `asked`, and `each_second` about once a second. For a thread."""
+    next_at = time.monotonic()
+    while True:
+        try:
+            asked.get(timeout=max(0.0, next_at - time.monotonic()))
+        except Empty:
+            next_at = time.monotonic() + 1
+            each_second()
+        else:
+            answer()
+
+
+def report_on_signal(asked: SimpleQueue[None]) -> None:
+    """At SIGUSR1 write the stack of every thread to stderr, and put something into `asked`."""
+
+    def note(signum: int, frame: FrameType | None) -> None:
+        asked.put(None)
+
+    signal.signal(signal.SIGUSR1, note)
+    # In C, and so also while a handler keeps Python from running.
+    faulthandler.register(signal.SIGUSR1, file=STDERR, all_threads=True, chain=True)
 
 
 def report(slots: Slots, log: EventLog) -> None:

@@ -1,7 +1,10 @@
 """Handlers for tests that run workers in processes of their own."""
 
+import ctypes
 import os
 import pathlib
+import signal
+from collections.abc import Callable
 
 from django_proletarian import Job, JobInterrupted, RetryStrategy, job_handler, wait_or_stop
 from tests.app.models import Entry
@@ -55,3 +58,49 @@ def fail_at_first_attempt(job: Job) -> None:
     if job.attempts == 1:
         raise ValueError("not at the first attempt")
     Entry.objects.create(text=str(job.payload), job_id=job.job_id)
+
+
+def _poison(job_type: str) -> Callable[[Callable[[Job], object]], object]:
+    """Declare a handler that takes its process down, after a line in Entry says that it was run."""
+
+    def declare(body: Callable[[Job], object]) -> object:
+        def run(job: Job) -> None:
+            Entry.objects.create(text=f"{job_type} {job.attempts}", job_id=job.job_id)
+            body(job)
+
+        return job_handler(
+            job_type, advanced=True, retry_strategy=RetryStrategy(retries=2, delays=[0.1]), failed_job=note_failure
+        )(run)
+
+    return declare
+
+
+def note_failure(job: Job, error: BaseException) -> None:
+    Entry.objects.create(text=f"failed: {type(error).__name__}: {error}", job_id=job.job_id)
+
+
+@_poison("tests/kill")
+def kill(job: Job) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@_poison("tests/segfault")
+def segfault(job: Job) -> None:
+    ctypes.string_at(0)
+
+
+@_poison("tests/eat-memory")
+def eat_memory(job: Job) -> None:
+    eaten: list[bytearray] = []
+    while True:
+        eaten.append(bytearray(64 * 1024 * 1024))
+
+
+def exit_too(job: Job, error: BaseException) -> None:
+    Entry.objects.create(text="the callback", job_id=job.job_id)
+    os._exit(0)
+
+
+@job_handler("tests/exit-in-callback", failed_job=exit_too)
+def exit_in_callback(payload: object) -> None:
+    os._exit(0)

@@ -76,6 +76,7 @@ WRONG: list[Any] = [
     pytest.param({"MAX_JOBS_PER_PROCESS": 0}, "E032", "0, which is not a whole number from 1", "10_000", id="E032"),
     pytest.param({"MAX_MEMORY_PER_PROCESS": 0.5}, "E033", "0.5, which is not a whole number", "500", id="E033"),
     pytest.param({"MAX_CRASHES": 0}, "E034", "0, which is not a whole number from 1 up", "3", id="E034"),
+    pytest.param({"HEARTBEAT_FILE": 3}, "E035", "3, which is not a path", "worker.heartbeat", id="E035"),
     pytest.param(
         {"JOB_ID_STRATEGY": 3}, "E017", "3, which is neither a dotted path nor a function", "uuid7", id="E017"
     ),

@@ -28,7 +28,7 @@ def spawn(tmp_path: Path) -> Iterator[Callable[..., WorkerProcess]]:
     """Start a worker process, on the test database unless `url` says otherwise; killed at the end."""
     processes: list[WorkerProcess] = []
 
-    def spawn(*arguments: str, url: str | None = None, **options: str) -> WorkerProcess:
+    def spawn(*arguments: str, url: str | None = None, **options: Any) -> WorkerProcess:
         output = tmp_path / f"worker-{len(processes) + 1}.log"
         process = WorkerProcess(output, url or url_of(), *arguments, **options)
         processes.append(process)

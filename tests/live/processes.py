@@ -6,6 +6,7 @@ Used by all tests that need a process to kill, to signal, or to share a queue wi
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,15 +24,27 @@ ENDS_WITHIN = 30  # seconds; much more than any process here needs, since the ma
 
 
 class WorkerProcess:
-    """`manage.py proletarian_worker` with `arguments` on the database at `url`; what it prints goes to `output`."""
+    """`manage.py proletarian_worker` with `arguments` on the database at `url`; what it prints goes to `output`.
+
+    `memory` limits the address space of each process, in bytes.
+    """
 
     def __init__(
-        self, output: Path, url: str, *arguments: str, settings: str = "tests.settings", **environment: str
+        self,
+        output: Path,
+        url: str,
+        *arguments: str,
+        settings: str = "tests.settings",
+        memory: int | None = None,
+        **environment: str,
     ) -> None:
         self._output = output
+        self.heartbeat = output.with_suffix(".heartbeat")
+        limit = [] if memory is None else ["bash", "-c", f'ulimit -v {memory // 1024} && exec "$@"', "worker"]
+        own = ["--heartbeat-file", str(self.heartbeat)]  # not that of all workers of the project
         with output.open("wb") as file:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "django", "proletarian_worker", *arguments],
+                [*limit, sys.executable, "-m", "django", "proletarian_worker", *own, *arguments],
                 cwd=ROOT,
                 env={**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": settings, **environment},
                 stdout=file,
@@ -39,6 +52,10 @@ class WorkerProcess:
                 # A group of its own, so that a reloader's child ends with it.
                 start_new_session=True,
             )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def log(self) -> str:
@@ -52,6 +69,11 @@ class WorkerProcess:
 
     def send(self, signum: signal.Signals) -> None:
         self._process.send_signal(signum)
+
+    @property
+    def children(self) -> list[int]:
+        """Process ids of the worker processes that it has started so far, oldest first."""
+        return [int(pid) for pid in re.findall(r"/worker-process-started .* pid=(\d+)", self.log)]
 
     def ends(self) -> int:
         """Wait until it has ended; return its exit code, which is negative for a signal."""
@@ -68,6 +90,14 @@ class WorkerProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         print(f"--- {self._output.name}, exit code {self._process.returncode}\n{self.log}")
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this id runs; one that has ended, and that nobody has waited for, does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def url_of(alias: str = "default", user: str | None = None) -> str:

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_proletarian.errors import InvalidRetryStrategy
-from django_proletarian.retry import LONGEST_DELAY, GaveUp, RetryAfter, RetryStrategy, as_strategy, decide
+from django_proletarian.retry import (
+    LONGEST_DELAY,
+    GaveUp,
+    RetryAfter,
+    RetryStrategy,
+    as_strategy,
+    decide,
+    decide_after_crash,
+)
 
 NOW = timedelta(0)
 ONE, TWO = timedelta(seconds=1), timedelta(seconds=2)
@@ -114,3 +122,41 @@ def test_a_job_that_always_fails_runs_retries_plus_one_times(retries: int, delay
         assert not strategy.delays or verdict.delay in strategy.delays
         runs += 1
     assert runs == retries + 1
+
+
+@pytest.mark.parametrize(
+    ("strategy", "attempts", "verdict"),
+    [
+        pytest.param(None, 1, RetryAfter(ONE, 2), id="a neighbour's crash gives up no job that has no strategy"),
+        pytest.param(None, 2, RetryAfter(ONE, 1), id="nor does the second"),
+        pytest.param(None, 3, GaveUp(None), id="the third does"),
+        pytest.param({"retries": 0}, 2, RetryAfter(ONE, 1), id="a strategy of fewer runs counts as MAX_CRASHES"),
+        pytest.param({"retries": 2}, 2, RetryAfter(ONE, 1), id="as many runs as MAX_CRASHES"),
+        pytest.param({"retries": 2}, 3, GaveUp(0), id="and they are used up"),
+        pytest.param({"retries": 4}, 3, RetryAfter(ONE, 2), id="more runs than MAX_CRASHES"),
+        pytest.param({"retries": 4}, 5, GaveUp(0), id="and they are used up too"),
+        pytest.param({"retries": 4}, 9, GaveUp(-4), id="a strategy that became stricter meanwhile"),
+        pytest.param({"retries": 4, "delays": [1, 2]}, 2, RetryAfter(TWO, 3), id="the strategy's own delay"),
+        pytest.param({"retries": 4, "delays": [1, 2]}, 4, RetryAfter(TWO, 1), id="the last one again"),
+        pytest.param({"retries": 1, "delays": [0]}, 1, RetryAfter(NOW, 2), id="a delay of zero is one"),
+    ],
+)
+def test_a_job_is_given_up_after_a_crash_when_both_its_strategy_and_max_crashes_are_used_up(
+    strategy: Any, attempts: int, verdict: Any
+) -> None:
+    assert decide_after_crash(attempts, strategy, max_crashes=3, stagger=NOW) == verdict
+
+
+@given(
+    attempts=st.integers(1, 50),
+    retries=st.integers(0, 50),
+    max_crashes=st.integers(1, 50),
+    stagger=st.timedeltas(NOW, timedelta(minutes=1)),
+)
+def test_a_crashed_job_is_run_again_while_either_limit_allows_it_put_off_by_the_stagger(
+    attempts: int, retries: int, max_crashes: int, stagger: timedelta
+) -> None:
+    verdict = decide_after_crash(attempts, RetryStrategy(retries, [2]), max_crashes, stagger)
+    limit = max(retries + 1, max_crashes)
+    expected = RetryAfter(TWO + stagger, limit - attempts) if attempts < limit else GaveUp(limit - attempts)
+    assert verdict == expected

@@ -9,6 +9,7 @@ import threading
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
 from typing import Any
@@ -19,10 +20,11 @@ from django.utils.connection import ConnectionDoesNotExist
 
 from django_proletarian import QueueWorker, names
 from django_proletarian.api import worker_options
-from django_proletarian.conf import worker_processes
-from django_proletarian.log import log_to_stderr
+from django_proletarian.conf import heartbeat_path, worker_processes
+from django_proletarian.log import EventLog, log_to_stderr
 from django_proletarian.outage import explained
-from django_proletarian.worker_process import exit_now
+from django_proletarian.vital_signs import LastPoll, VitalSigns
+from django_proletarian.worker_process import exit_now, keep_house, report, report_on_signal
 
 BY_ITSELF = "the worker ended by itself"
 WORKER_OPTIONS = (
@@ -95,6 +97,11 @@ class Command(BaseCommand):
             help="How worker processes start: spawn, fork or forkserver. Default: the START_METHOD setting, spawn.",
         )
         add(
+            "--heartbeat-file",
+            metavar="PATH",
+            help="What proletarian_health looks at. Default: the HEARTBEAT_FILE setting, one for each project.",
+        )
+        add(
             "--no-supervisor",
             action="store_false",
             dest="supervisor",
@@ -132,6 +139,7 @@ class Command(BaseCommand):
                 given=given,
                 worker=worker_options(**given),
                 verbosity=options["verbosity"],
+                heartbeat_file=heartbeat_path(options["heartbeat_file"]),
                 **worker_processes(**{key: options[key] for key in PROCESS_OPTIONS}),
             )
         try:
@@ -149,11 +157,13 @@ class Command(BaseCommand):
             log_to_stderr(options["verbosity"])
             with told_as_command_errors():
                 worker = QueueWorker(worker_options(**given_options(options)))
-            worker.start(on_end=lambda: ends.put(BY_ITSELF))
-            if ends.get() == BY_ITSELF:
-                worker.join()
-            elif not worker.stop():
-                exit_now(1)
+                path = heartbeat_path(options["heartbeat_file"])
+            with showing_vital_signs(worker, path) if self.is_from_shell else nullcontext():
+                worker.start(on_end=lambda: ends.put(BY_ITSELF))
+                if ends.get() == BY_ITSELF:
+                    worker.join()
+                elif not worker.stop():
+                    exit_now(1)
         if worker.error is not None:
             text = explained(worker.error, worker.options.database, worker.options.tables)
             raise CommandError(text) from worker.error
@@ -174,6 +184,26 @@ def told_as_command_errors() -> Iterator[None]:
         yield
     except (ValueError, ConnectionDoesNotExist) as error:
         raise CommandError(str(error)) from error
+
+
+@contextmanager
+def showing_vital_signs(worker: QueueWorker, path: Path | None) -> Iterator[None]:
+    """Do for a worker without a supervisor what that does for its processes: heartbeat, systemd, SIGUSR1."""
+    log = EventLog(queue_worker_id=worker.options.worker_id)
+    signs, last_poll, ended = VitalSigns(path, log), LastPoll(), threading.Event()
+    asked: SimpleQueue[None] = SimpleQueue()
+
+    def show() -> None:
+        if not ended.is_set():
+            signs.show([(os.getpid(), last_poll.look(worker.slots))])
+
+    if hasattr(signal, "SIGUSR1") and threading.current_thread() is threading.main_thread():
+        report_on_signal(asked)
+    arguments = (asked, lambda: report(worker.slots, log), show)
+    threading.Thread(target=keep_house, args=arguments, name="housekeeping", daemon=True).start()
+    yield
+    ended.set()
+    signs.end()
 
 
 @contextmanager

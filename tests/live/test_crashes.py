@@ -1,0 +1,92 @@
+"""Jobs that take their worker process down, and their neighbours."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from django_proletarian import enqueue, enqueue_many
+from django_proletarian.api import NewJob
+from tests.app.models import Entry
+from tests.conftest import eventually, rows
+from tests.live.processes import WorkerProcess, archived, sql, url_of
+
+Spawn = Callable[..., WorkerProcess]
+
+HOW = {
+    "tests/kill": "WorkerCrashed: The worker process that ran this job was killed by SIGKILL.",
+    "tests/segfault": "WorkerCrashed: The worker process that ran this job was killed by SIGSEGV.",
+    "tests/eat-memory": "MemoryError: ",
+}
+
+
+def test_poison_jobs_end_as_failures_after_their_attempts_and_200_innocent_ones_succeed(
+    committed: None, spawn: Spawn
+) -> None:
+    poison = {job_type: enqueue(job_type) for job_type in HOW}
+    innocent = enqueue_many([NewJob("tests/append", number) for number in range(200)])
+    worker = spawn("--threads", "4", settings="tests.live.settings", memory=2 * 1024**3)
+
+    eventually(lambda: len(archived(url_of())) == 203, seconds=90)
+
+    ended = Counter((job_type, status) for job_type, status, _ in archived(url_of()))
+    assert ended == {(":tests/append", ":success"): 200, **{(f":{job_type}", ":failure"): 1 for job_type in HOW}}
+    assert rows("proletarian.job") == []
+    # A neighbour's crash may have cut one off between its line and the commit, and then it was run again.
+    assert set(innocent) <= set(Entry.objects.values_list("job_id", flat=True))
+    for job_type, job_id in poison.items():
+        [attempts] = sql(url_of(), "SELECT attempts FROM proletarian.archived_job WHERE job_id = %s", [job_id])
+        assert attempts == (3,)
+        lines = list(Entry.objects.filter(job_id=job_id).order_by("pk").values_list("text", flat=True))
+        # Guilty or not, each is run three times: in a crash of both, both attempts count.
+        assert lines[:-1] == [f"{job_type} {attempt}" for attempt in (1, 2, 3)]
+        assert lines[-1].startswith("failed: ")
+    # The last attempt's error may be a neighbour's doing, but not that of all three.
+    failures = Entry.objects.filter(text__startswith="failed: ").values_list("text", flat=True)
+    assert any("SIGKILL" in text or "SIGSEGV" in text for text in failures)
+    assert "worker-process-died" in worker.log
+    assert worker.stop() == 0
+
+
+@pytest.mark.parametrize("start_method", ["spawn", "fork", "forkserver"])
+def test_an_unlucky_job_that_may_not_be_retried_is_run_again_after_a_neighbours_crash(
+    committed: None, spawn: Spawn, tmp_path: Path, start_method: str
+) -> None:
+    started, go = tmp_path / "started", tmp_path / "go"
+    enqueue("tests/wait-for-file", {"started": str(started), "go": str(go)})
+    worker = spawn("--start-method", start_method)
+    eventually(started.exists)
+    enqueue("tests/append", "waits")
+
+    started.unlink()
+    os.kill(worker.children[0], signal.SIGKILL)
+
+    # The one that only waited is run by the next process, and its attempts have not changed.
+    eventually(lambda: archived(url_of()) == [(":tests/append", ":success", 1)])
+    worker.says("how=was killed by SIGKILL")
+    worker.says("The worker process that ran this job was killed by SIGKILL.")
+    eventually(started.exists)
+    assert [row["attempts"] for row in rows("proletarian.job")] == [1]
+    go.touch()
+    eventually(lambda: len(archived(url_of())) == 2)
+    assert archived(url_of())[1] == (":tests/wait-for-file", ":success", 2)
+    assert worker.stop() == 0
+
+
+def test_a_callback_that_crashes_too_is_not_called_again(committed: None, spawn: Spawn) -> None:
+    job_id = enqueue("tests/exit-in-callback")
+    worker = spawn(settings="tests.live.given_settings", PROLETARIAN=json.dumps({"MAX_CRASHES": 1}))
+
+    eventually(lambda: archived(url_of()))
+
+    assert archived(url_of()) == [(":tests/exit-in-callback", ":failure", 1)]
+    assert list(Entry.objects.filter(job_id=job_id).values_list("text", flat=True)) == ["the callback"]
+    assert "exited with status 0" in worker.log
+    assert "crashed-while-settling" in worker.log
+    assert worker.stop() == 0
