@@ -67,6 +67,7 @@ class Child:
 
     def __init__(self, process: Any, slots: Slots, connection: Connection, max_jobs: int | None) -> None:
         self.process = process
+        self.pid: int = process.pid  # which a process object that is closed does not tell
         self.slots = slots
         self.connection = connection
         self.max_jobs = max_jobs
@@ -76,10 +77,6 @@ class Child:
         self.asked_at = 0.0  # time.monotonic() of the last time that it was asked to
         self.is_killed = False
         self.failure: str | None = None  # what it said ended it
-
-    @property
-    def pid(self) -> int:
-        return int(self.process.pid)
 
     @property
     def has_polled(self) -> bool:

@@ -209,7 +209,7 @@ def report(slots: Slots, log: EventLog) -> None:
         log(
             events.RUNNING_JOB,
             worker_thread_id=job.thread,
-            thread=f"0x{ident or 0:016x}",
+            thread_ident=f"0x{ident or 0:016x}",
             job_id=job.job_id,
             job_type=job.job_type,
             attempt=job.attempts + 1,

@@ -19,38 +19,33 @@ from tests.live.processes import WorkerProcess, archived, sql, url_of
 
 Spawn = Callable[..., WorkerProcess]
 
-HOW = {
-    "tests/kill": "WorkerCrashed: The worker process that ran this job was killed by SIGKILL.",
-    "tests/segfault": "WorkerCrashed: The worker process that ran this job was killed by SIGSEGV.",
-    "tests/eat-memory": "MemoryError: ",
-}
+POISON = ("tests/kill", "tests/segfault", "tests/eat-memory")  # the last one under a limit, with a MemoryError
 
 
 def test_poison_jobs_end_as_failures_after_their_attempts_and_200_innocent_ones_succeed(
     committed: None, spawn: Spawn
 ) -> None:
-    poison = {job_type: enqueue(job_type) for job_type in HOW}
+    poison = {job_type: enqueue(job_type) for job_type in POISON}
     innocent = enqueue_many([NewJob("tests/append", number) for number in range(200)])
-    worker = spawn("--threads", "4", settings="tests.live.settings", memory=2 * 1024**3)
+    worker = spawn("--threads", "4", settings="tests.live.settings", memory=1024**3)
 
     eventually(lambda: len(archived(url_of())) == 203, seconds=90)
 
     ended = Counter((job_type, status) for job_type, status, _ in archived(url_of()))
-    assert ended == {(":tests/append", ":success"): 200, **{(f":{job_type}", ":failure"): 1 for job_type in HOW}}
+    assert ended == {(":tests/append", ":success"): 200, **{(f":{job_type}", ":failure"): 1 for job_type in POISON}}
     assert rows("proletarian.job") == []
     # A neighbour's crash may have cut one off between its line and the commit, and then it was run again.
     assert set(innocent) <= set(Entry.objects.values_list("job_id", flat=True))
     for job_type, job_id in poison.items():
-        [attempts] = sql(url_of(), "SELECT attempts FROM proletarian.archived_job WHERE job_id = %s", [job_id])
-        assert attempts == (3,)
-        lines = list(Entry.objects.filter(job_id=job_id).order_by("pk").values_list("text", flat=True))
-        # Guilty or not, each is run three times: in a crash of both, both attempts count.
-        assert lines[:-1] == [f"{job_type} {attempt}" for attempt in (1, 2, 3)]
-        assert lines[-1].startswith("failed: ")
-    # The last attempt's error may be a neighbour's doing, but not that of all three.
-    failures = Entry.objects.filter(text__startswith="failed: ").values_list("text", flat=True)
-    assert any("SIGKILL" in text or "SIGSEGV" in text for text in failures)
-    assert "worker-process-died" in worker.log
+        # Guilty or not: in a crash of two that ran at once, the attempt of each counts.
+        assert sql(url_of(), "SELECT attempts FROM proletarian.archived_job WHERE job_id = %s", [job_id]) == [(3,)]
+        *attempts, failure = Entry.objects.filter(job_id=job_id).order_by("pk").values_list("text", flat=True)
+        # A neighbour may have cut off an attempt before its line.
+        assert sorted(set(attempts)) == attempts
+        assert set(attempts) <= {f"{job_type} {attempt}" for attempt in (1, 2, 3)}
+        assert failure.startswith("failed: ")
+    assert "was killed by SIGKILL" in worker.log
+    assert "was killed by SIGSEGV" in worker.log
     assert worker.stop() == 0
 
 
@@ -61,7 +56,7 @@ def test_an_unlucky_job_that_may_not_be_retried_is_run_again_after_a_neighbours_
     started, go = tmp_path / "started", tmp_path / "go"
     enqueue("tests/wait-for-file", {"started": str(started), "go": str(go)})
     worker = spawn("--start-method", start_method)
-    eventually(started.exists)
+    eventually(started.exists, seconds=60)
     enqueue("tests/append", "waits")
 
     started.unlink()
@@ -71,7 +66,7 @@ def test_an_unlucky_job_that_may_not_be_retried_is_run_again_after_a_neighbours_
     eventually(lambda: archived(url_of()) == [(":tests/append", ":success", 1)])
     worker.says("how=was killed by SIGKILL")
     worker.says("The worker process that ran this job was killed by SIGKILL.")
-    eventually(started.exists)
+    eventually(started.exists, seconds=60)
     assert [row["attempts"] for row in rows("proletarian.job")] == [1]
     go.touch()
     eventually(lambda: len(archived(url_of())) == 2)

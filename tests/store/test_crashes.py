@@ -1,4 +1,4 @@
-"""Settling a job whose worker process died: what is counted, what is left alone, and what of the project's code runs."""
+"""Settling a job whose worker process died: what is counted, what is left alone, what of the project's code runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
 
 from django_proletarian import RetryStrategy, enqueue, job_handler
@@ -63,8 +64,6 @@ def test_a_job_that_has_finished_just_before_is_left_alone(claim: ClaimConnectio
 
 
 def test_a_job_that_another_worker_runs_is_left_to_it(claim: ClaimConnection, job_id: UUID) -> None:
-    from django.db import transaction
-
     with transaction.atomic():
         Job.objects.select_for_update().get(job_id=job_id)
         assert not settle(claim, crash_of(job_id))
