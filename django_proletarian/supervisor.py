@@ -124,7 +124,7 @@ class Child:
     def has_crashed(self) -> bool:
         """Whether it ended in a way that neither it nor the supervisor meant."""
         code = self.process.exitcode
-        if self.is_killed or code in set(ExitCode):
+        if self.is_killed or code in set(ExitCode) - {ExitCode.ORPHANED}:
             return False
         # One that is told to stop before it can listen dies of the signal; so it may when others tell it.
         return code != -signal.SIGTERM or bool(self.slots.running)
@@ -231,12 +231,15 @@ class Supervisor:
         )
 
     def _wait(self, wakeup: socket.socket) -> None:
+        """Wait for a signal, for a process to end or to send word, or until it is time to look again."""
         children = self._children()
-        wait(
-            [wakeup, *(each.process.sentinel for each in children), *(each.connection for each in children)], LOOK_AGAIN
-        )
+        ends = [end for child in children for end in (child.process.sentinel, child.connection)]
+        ready = wait([wakeup, *ends], LOOK_AGAIN)
         with suppress(BlockingIOError):
             wakeup.recv(4096)
+        if any(child.process.sentinel in ready for child in children):
+            # A handler that has closed all files looks like an ended process, and would keep this one from resting.
+            time.sleep(0.01)
 
     def _children(self) -> list[Child]:
         return [child for seat in self._seats for child in seat.children]

@@ -80,7 +80,7 @@ class VitalSigns:
             sd_notify.notify(sd_notify.WATCHDOG)
 
     def _warn_of_another_worker(self) -> None:
-        if self._path is None:
+        if self._path is None or os.name == "nt":
             return
         with suppress(OSError, ValueError):
             other = heartbeat.read(self._path)

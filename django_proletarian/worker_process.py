@@ -50,7 +50,7 @@ class ExitCode(IntEnum):
     LEFT_JOBS = 81  # it was stopped, and jobs still ran when the time was up
     REPLACE = 82  # it has run its number of jobs, or has grown too big
     FAILED = 83  # only a person can mend it; what to say was sent
-    ORPHANED = 84  # the supervisor is gone
+    ORPHANED = 84  # the supervisor is gone, or out of reach because a handler closed what is not its own
 
 
 class End(Enum):
@@ -85,6 +85,10 @@ def main(assignment: Assignment, memory: Any, supervisor: Connection, inherited:
     # Not for programs that handlers start.
     os.set_inheritable(supervisor.fileno(), False)
     code = process.run()
+    # As Python shuts down it takes its signal handlers away, and what is left to the signals is to kill.
+    faulthandler.unregister(signal.SIGUSR1)
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
     # sys.exit waits for threads that handlers have started, perhaps for ever.
     threading.Thread(target=_exit_late, args=(code,), daemon=True).start()
     sys.exit(code)
@@ -106,13 +110,16 @@ class WorkerProcess:
     def listen_to_signals(self) -> None:
         """First of all: SIGTERM stops, SIGUSR1 shows what runs."""
         signal.set_wakeup_fd(-1)  # a fork has copied the supervisor's
-        # To the terminal's whole group go these two; what they mean is the supervisor's to say.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        # To the terminal's whole group go these two; what they mean is the supervisor's to say. Not SIG_IGN, which
+        # programs that handlers start would inherit.
+        signal.signal(signal.SIGINT, _do_nothing)
+        signal.signal(signal.SIGHUP, _do_nothing)
         # However often it comes: a service manager may send it to all processes, and the supervisor does again.
         signal.signal(signal.SIGTERM, self._note_stop)
         report_on_signal(self._asked_to_report)
         faulthandler.enable(file=STDERR)
+        # A process that a handler forks has no such queues to put anything into, and must be able to be terminated.
+        os.register_at_fork(after_in_child=_default_signals)
         # The supervisor has blocked these until now, for by default they kill.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGHUP, signal.SIGUSR1})
 
@@ -239,6 +246,15 @@ def exit_now(code: int) -> NoReturn:
     sys.stderr.flush()
     # sys.exit would wait for threads that a handler has started, perhaps for ever.
     os._exit(code)
+
+
+def _do_nothing(signum: int, frame: FrameType | None) -> None:
+    """What a signal does that is another's to act on."""
+
+
+def _default_signals() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _exit_late(code: int) -> None:
