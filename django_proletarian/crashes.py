@@ -41,7 +41,7 @@ class Crash:
     attempts: int  # before the one that was cut off
     how: str  # the process died
     stagger: float  # seconds by which a retry is put off
-    settled_before: bool = False  # a process died while it settled this
+    died_settling: int = 0  # processes, while they settled this
 
 
 def settle_crash(options: WorkerOptions, claim: ClaimConnection, crash: Crash, slot: Slot, log: EventLog) -> bool:
@@ -52,7 +52,8 @@ def settle_crash(options: WorkerOptions, claim: ClaimConnection, crash: Crash, s
     job, is_locked = claim_crashed_job(claim, options.tables, crash.job_id, crash.attempts)
     if job is None:
         return not is_locked
-    if crash.settled_before:
+    # One may have died of something else.
+    if crash.died_settling > 1:
         log(events.CRASHED_WHILE_SETTLING, job_id=job.job_id, job_type=job.job_type)
         options = without_projects_code(options)
     # A callback or a strategy may crash this process too; then the next one knows.
@@ -70,7 +71,7 @@ def settle_crash(options: WorkerOptions, claim: ClaimConnection, crash: Crash, s
 def without_projects_code(options: WorkerOptions) -> WorkerOptions:
     """Options under which a job is settled and nothing called: no serializer, strategy function or callback.
 
-    One of them crashed a process, and would crash one after the other.
+    One of them has crashed two processes, and would crash one after the other.
     """
 
     def find_handler(job_type: str) -> Handler | None:
@@ -102,11 +103,11 @@ class _Unread:
 class CrashSettler:
     """A thread that settles the crashes put into `crashes`, one after another, however long the database is away.
 
-    `settled` is called, from the thread, with the id of each job that there is nothing more to do about.
+    `settled` is called, from the thread, with each that there is nothing more to do about.
     """
 
     def __init__(
-        self, options: WorkerOptions, crashes: SimpleQueue[Crash | None], slot: Slot, settled: Callable[[UUID], object]
+        self, options: WorkerOptions, crashes: SimpleQueue[Crash | None], slot: Slot, settled: Callable[[Crash], object]
     ) -> None:
         self._options = options
         self._crashes = crashes
@@ -159,7 +160,7 @@ class CrashSettler:
             for crash, until in list(self._pending.items()):
                 if self._is_done_with(crash, until, claim):
                     del self._pending[crash]
-                    self._settled(crash.job_id)
+                    self._settled(crash)
             if self._pending:
                 self._stop.wait(0.1)
                 self._receive()

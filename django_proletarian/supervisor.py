@@ -20,7 +20,6 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from uuid import UUID
 
 from django.db import connections
 
@@ -72,7 +71,7 @@ class Child:
         self.connection = connection
         self.max_jobs = max_jobs
         self.started_at = time.monotonic()
-        self.crashes: dict[UUID, Crash] = {}  # handed over, not settled yet
+        self.crashes: set[Crash] = set()  # handed over, not settled yet
         self.stop_by: float | None = None  # time.monotonic(); None while it is not asked to stop
         self.asked_at = 0.0  # time.monotonic() of the last time that it was asked to
         self.is_killed = False
@@ -87,14 +86,14 @@ class Child:
         with suppress(EOFError, OSError):
             while self.connection.poll():
                 match self.connection.recv():
-                    case UUID() as settled:
-                        self.crashes.pop(settled, None)
+                    case Crash() as settled:
+                        self.crashes.discard(settled)
                     case str() as failure:
                         self.failure = failure
 
     def hand_over(self, crashes: list[Crash]) -> None:
         """Let it settle these; whether it lives to do so shows in `crashes`."""
-        self.crashes |= {crash.job_id: crash for crash in crashes}
+        self.crashes.update(crashes)
         with suppress(OSError):
             self.connection.send(crashes)
 
@@ -162,7 +161,8 @@ class Supervisor:
         self._log = EventLog(queue_worker_id=plan.worker.worker_id)
         shares = _shares(plan.worker.max_jobs, plan.processes)
         self._seats = [Seat(number, share) for number, share in enumerate(shares, 1)]
-        self._to_replace: deque[Seat] = deque()  # in turn; the first is under way
+        # Seats whose processes are to be replaced, one deque for each SIGHUP; the first of the first is under way.
+        self._rounds: deque[deque[Seat]] = deque()
         self._crashes: list[Crash] = []  # handed to nobody
         self._signals: deque[int] = deque()  # appended to by the signal handler
         self._is_stopping = False
@@ -281,8 +281,8 @@ class Supervisor:
                 self._log(events.REPLACEMENT_REFUSED, reason="the worker will end by itself")
             case signal.SIGHUP:
                 # What is under way was perhaps started before the code changed.
-                under_way = list(self._to_replace)[:1]
-                self._to_replace = deque([*under_way, *self._seats])
+                under_way = deque(seat for seat in self._seats if seat.successor is not None)
+                self._rounds = deque([under_way, deque(self._seats)])
 
     def _stop(self) -> None:
         self._is_stopping = True
@@ -337,11 +337,14 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP, signal.SIGUSR1})
         try:
             process.start()
+        except OSError:
+            ours.close()
+            raise
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGHUP, signal.SIGUSR1})
-        theirs.close()
+            theirs.close()
         child = Child(process, Slots(memory, plan.worker.threads), ours, max_jobs)
-        child.crashes = {crash.job_id: crash for crash in self._crashes}
+        child.crashes = set(self._crashes)
         self._crashes.clear()
         return child
 
@@ -349,10 +352,13 @@ class Supervisor:
 
     def _replace_in_turn(self) -> None:
         """Let the successor of the seat whose turn it is start, and poll; only then ask the old process to stop."""
-        while self._to_replace:
-            seat = self._to_replace[0]
+        while self._rounds:
+            if not self._rounds[0]:
+                self._rounds.popleft()
+                continue
+            seat = self._rounds[0][0]
             if seat.child is None:
-                self._to_replace.popleft()  # what will be started here is new anyway
+                self._rounds[0].popleft()  # what will be started here is new anyway
             elif seat.successor is None:
                 if time.monotonic() >= seat.start_at:
                     seat.successor = self._start(seat)
@@ -398,15 +404,15 @@ class Supervisor:
     def _vacate(self, seat: Seat, child: Child, code: int) -> None:
         if child is seat.successor:
             seat.successor = None
-            if not self._is_stopping:
+            if not self._is_stopping and not child.has_polled:
                 # New code that does not start must not take the place of old code that runs.
+                self._rounds.popleft()
                 how = child.failure or _how(code)
                 self._log(events.REPLACEMENT_FAILED, worker_process=seat.number, pid=child.pid, how=how)
-                self._to_replace.clear()
             return
         seat.child, seat.successor = seat.successor, None
         if seat.child is not None:
-            self._to_replace.popleft()
+            self._rounds[0].popleft()
         if self._plan.ends_by_itself and code == ExitCode.ENDED:
             seat.is_finished = True
         if seat.jobs_left is not None and seat.jobs_left <= 0:
@@ -425,8 +431,9 @@ class Supervisor:
 
     def _take_back_crashes(self, child: Child) -> None:
         settling = child.slots.settling if child.has_crashed else None
-        for crash in child.crashes.values():
-            self._crashes.append(replace(crash, settled_before=crash.settled_before or crash.job_id == settling))
+        for crash in child.crashes:
+            died = crash.died_settling + (crash.job_id == settling)
+            self._crashes.append(replace(crash, died_settling=died))
 
     def _hand_over_crashes(self) -> None:
         """Give crashes to the process that polled last, if any has: the one least likely to hang."""

@@ -22,7 +22,6 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, NoReturn
-from uuid import UUID
 
 import django
 from django.apps import apps
@@ -154,7 +153,7 @@ class WorkerProcess:
             return ExitCode.FAILED
         return ExitCode.REPLACE if worker.has_spent_its_jobs else ExitCode.ENDED
 
-    def _send(self, message: UUID | str) -> None:
+    def _send(self, message: Crash | str) -> None:
         """Tell the supervisor which crash has been settled, or what has ended the worker."""
         with self._sending:
             self._supervisor.send(message)

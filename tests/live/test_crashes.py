@@ -63,7 +63,7 @@ def test_an_unlucky_job_that_may_not_be_retried_is_run_again_after_a_neighbours_
     os.kill(worker.children[0], signal.SIGKILL)
 
     # The one that only waited is run by the next process, and its attempts have not changed.
-    eventually(lambda: archived(url_of()) == [(":tests/append", ":success", 1)])
+    eventually(lambda: archived(url_of()) == [(":tests/append", ":success", 1)], seconds=60)
     worker.says("how=was killed by SIGKILL")
     worker.says("The worker process that ran this job was killed by SIGKILL.")
     eventually(started.exists, seconds=60)
@@ -74,14 +74,14 @@ def test_an_unlucky_job_that_may_not_be_retried_is_run_again_after_a_neighbours_
     assert worker.stop() == 0
 
 
-def test_a_callback_that_crashes_too_is_not_called_again(committed: None, spawn: Spawn) -> None:
+def test_a_callback_that_crashes_twice_is_not_called_again(committed: None, spawn: Spawn) -> None:
     job_id = enqueue("tests/exit-in-callback")
     worker = spawn(settings="tests.live.given_settings", PROLETARIAN=json.dumps({"MAX_CRASHES": 1}))
 
-    eventually(lambda: archived(url_of()))
+    eventually(lambda: archived(url_of()), seconds=60)
 
     assert archived(url_of()) == [(":tests/exit-in-callback", ":failure", 1)]
-    assert list(Entry.objects.filter(job_id=job_id).values_list("text", flat=True)) == ["the callback"]
+    assert list(Entry.objects.filter(job_id=job_id).values_list("text", flat=True)) == ["the callback"] * 2
     assert "exited with status 0" in worker.log
     assert "crashed-while-settling" in worker.log
     assert worker.stop() == 0

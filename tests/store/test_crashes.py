@@ -107,7 +107,9 @@ def test_a_retry_strategy_that_raises_counts_as_none(claim: ClaimConnection, job
     assert Job.objects.get(job_id=job_id).attempts == 1
 
 
-def test_after_a_crash_while_settling_none_of_the_projects_code_is_called(claim: ClaimConnection, job_id: UUID) -> None:
+def test_after_two_crashes_while_settling_none_of_the_projects_code_is_called(
+    claim: ClaimConnection, job_id: UUID
+) -> None:
     def never(*arguments: object) -> Any:
         raise AssertionError
 
@@ -117,7 +119,7 @@ def test_after_a_crash_while_settling_none_of_the_projects_code_is_called(claim:
     job_handler("tests/terrible", failed_job=never, retry_strategy=never)(never)
     Job.objects.update(job_type="tests/terrible", attempts=2)
 
-    crash = crash_of(job_id, attempts=2, settled_before=True)
+    crash = crash_of(job_id, attempts=2, died_settling=2)
     assert settle(claim, crash, failed_job=never, retry_strategy=never, serializer=Serializer())
 
     assert [(job.status, job.attempts) for job in ArchivedJob.objects.all()] == [("failure", 3)]
