@@ -26,7 +26,7 @@ from django_proletarian.log import EventLog
 from django_proletarian.outage import is_permanent, is_transient, pauses
 from django_proletarian.slots import Slot
 from django_proletarian.store import claim_crashed_job
-from django_proletarian.worker import Raised, WorkerOptions, begin_attempt, decide_on, run_on_commit, settling
+from django_proletarian.worker import Attempt, Raised, WorkerOptions, WorkerThread, decide_on, run_on_commit, settling
 
 # Seconds that a job may stay locked before it is taken for another worker's: the server lets go of the dead one's lock
 # when it sees that the connection is closed, which it does not while it runs a statement.
@@ -56,15 +56,16 @@ def settle_crash(options: WorkerOptions, claim: ClaimConnection, crash: Crash, s
     if crash.died_settling > 1:
         log(events.CRASHED_WHILE_SETTLING, job_id=job.job_id, job_type=job.job_type)
         options = without_projects_code(options)
+    thread = WorkerThread(options=options, claim=claim, stop=threading.Event(), log=log, slot=slot)
     # A callback or a strategy may crash this process too; then the next one knows.
     slot.enter(job.job_id, job.attempts, job.queue, job.job_type, time.time())
     try:
-        attempt = begin_attempt(options, claim, job, threading.Event(), log)
+        attempt = Attempt(thread, job)
         verdict = decide_on(attempt, Raised(WorkerCrashed(crash.how, crash.stagger)))
     finally:
         slot.leave()
-    claim.send(*settling(claim, options, [(attempt, verdict)]), COMMIT)
-    run_on_commit([(attempt, verdict)])
+    claim.send(*settling(thread, [(attempt, verdict)]), COMMIT)
+    run_on_commit(thread, [(attempt, verdict)])
     return True
 
 

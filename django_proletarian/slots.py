@@ -19,7 +19,7 @@ from django_proletarian.retry import GaveUp, RetryAfter, Succeeded, Verdict
 HEADER = struct.Struct("<d")  # when the queue was last looked into with success; 0 for never
 STATE_SIZE = 1
 IDLE, RUNNING, ENDED = 0, 1, 2  # in that byte; what follows counts while it is RUNNING
-JOB = struct.Struct("<16sId64s128s")  # id, attempts before this one, since, queue, job type
+JOB = struct.Struct("<36sId64s128s")  # id, attempts before this one, since, queue, job type
 COUNTS = struct.Struct("<QQ")  # attempts of this thread that succeeded, that failed
 SLOT_SIZE = STATE_SIZE + JOB.size + COUNTS.size
 
@@ -46,9 +46,9 @@ class Slot:
         self._start = start
         self._succeeded = self._failed = 0
 
-    def enter(self, job_id: UUID, attempts: int, queue: str, job_type: str, since: float) -> None:
-        """Say that the thread runs this job from now on. `since` is in seconds since 1970."""
-        fields = (job_id.bytes, attempts, since, _field(queue, 64), _field(job_type, 128))
+    def enter(self, job_id: str, attempts: int, queue: str, job_type: str, since: float) -> None:
+        """Say that the thread runs this job from now on. `job_id` is a UUID's text, `since` seconds since 1970."""
+        fields = (job_id.encode(), attempts, since, _field(queue, 64), _field(job_type, 128))
         JOB.pack_into(self._buffer, self._start + STATE_SIZE, *fields)
         # Last, so that a slot that is entered is whole.
         self._buffer[self._start] = RUNNING
@@ -145,7 +145,7 @@ class Slots:
             found.append(
                 RunningJob(
                     thread=thread,
-                    job_id=UUID(bytes=job_id),
+                    job_id=UUID(job_id.decode()),
                     attempts=attempts,
                     since=since,
                     queue=_text(queue),

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString, NamedTuple
+from uuid import UUID
 
 from django_proletarian import names
 from django_proletarian.connection import COMMIT, ClaimConnection, Statement

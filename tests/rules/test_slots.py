@@ -21,7 +21,7 @@ def test_a_slot_shows_the_job_until_it_is_left() -> None:
     slot = slots.slot(2)
     assert slots.running == []
 
-    slot.enter(ID, 4, "shop/mail", PlainName("send"), since=1000.5)
+    slot.enter(str(ID), 4, "shop/mail", PlainName("send"), since=1000.5)
     expected = RunningJob(thread=2, job_id=ID, attempts=4, since=1000.5, queue=":shop/mail", job_type="send")
     assert slots.running == [expected]
 
@@ -31,7 +31,7 @@ def test_a_slot_shows_the_job_until_it_is_left() -> None:
 
 def test_the_reader_sees_what_a_writer_of_the_same_memory_wrote() -> None:
     memory = bytearray(Slots.size(2))
-    Slots(memory, 2).slot(1).enter(ID, 0, "a", "b", since=1.0)
+    Slots(memory, 2).slot(1).enter(str(ID), 0, "a", "b", since=1.0)
     assert [job.job_id for job in Slots(memory, 2).running] == [ID]
 
 
@@ -39,7 +39,7 @@ def test_slots_are_apart_from_one_another() -> None:
     slots = Slots.private(threads=2)
     jobs = [UUID(int=number) for number in (1, 2, 3)]
     for slot, job_id in zip([slots.slot(1), slots.slot(2), slots.settlers], jobs, strict=True):
-        slot.enter(job_id, 2**31 - 1, "q" * 100, "t" * 200, since=2.0**40)
+        slot.enter(str(job_id), 2**31 - 1, "q" * 100, "t" * 200, since=2.0**40)
     assert [job.job_id for job in slots.running] == jobs[:2]
     assert slots.settling == jobs[2]
     assert slots.is_busy
@@ -69,14 +69,14 @@ def test_counts_of_all_threads_are_added() -> None:
     slots = Slots.private(threads=2)
     one, other = slots.slot(1), slots.slot(2)
     for slot in (one, other, other):
-        slot.enter(ID, 0, "a", "b", since=1.0)
+        slot.enter(str(ID), 0, "a", "b", since=1.0)
         slot.leave(Succeeded())
     assert slots.counts == (3, 0)
 
 
 def test_a_process_is_busy_while_none_of_its_threads_could_poll() -> None:
     slots = Slots.private(threads=2)
-    slots.slot(1).enter(ID, 0, "a", "b", since=1.0)
+    slots.slot(1).enter(str(ID), 0, "a", "b", since=1.0)
     assert not slots.is_busy
     slots.slot(2).end()
     assert slots.is_busy
@@ -93,7 +93,7 @@ def test_the_time_of_the_last_poll_is_0_until_there_is_one() -> None:
 @given(queue=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
 def test_a_name_of_any_length_is_shown_up_to_a_whole_character(queue: str) -> None:
     slots = Slots.private(threads=1)
-    slots.slot(1).enter(ID, 0, queue, queue, since=1.0)
+    slots.slot(1).enter(str(ID), 0, queue, queue, since=1.0)
     [job] = slots.running
     stored = names.to_stored(queue)
     assert stored.startswith(job.queue)
