@@ -55,7 +55,7 @@ def claim(committed: None) -> Iterator[ClaimConnection]:
         yield connection
 
 
-def eventually(condition: Callable[[], T], seconds: float = 20) -> T:
+def eventually(condition: Callable[[], T], seconds: float = 60) -> T:
     """Wait until `condition` gives a true value, and return it; fail if it has not after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:

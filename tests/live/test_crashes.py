@@ -56,17 +56,17 @@ def test_an_unlucky_job_that_may_not_be_retried_is_run_again_after_a_neighbours_
     started, go = tmp_path / "started", tmp_path / "go"
     enqueue("tests/wait-for-file", {"started": str(started), "go": str(go)})
     worker = spawn("--start-method", start_method)
-    eventually(started.exists, seconds=60)
+    eventually(started.exists)
     enqueue("tests/append", "waits")
 
     started.unlink()
     os.kill(worker.children[0], signal.SIGKILL)
 
     # The one that only waited is run by the next process, and its attempts have not changed.
-    eventually(lambda: archived(url_of()) == [(":tests/append", ":success", 1)], seconds=60)
+    eventually(lambda: archived(url_of()) == [(":tests/append", ":success", 1)])
     worker.says("how=was killed by SIGKILL")
     worker.says("The worker process that ran this job was killed by SIGKILL.")
-    eventually(started.exists, seconds=60)
+    eventually(started.exists)
     assert [row["attempts"] for row in rows("proletarian.job")] == [1]
     go.touch()
     eventually(lambda: len(archived(url_of())) == 2)
@@ -78,7 +78,7 @@ def test_a_callback_that_crashes_twice_is_not_called_again(committed: None, spaw
     job_id = enqueue("tests/exit-in-callback")
     worker = spawn(settings="tests.live.given_settings", PROLETARIAN=json.dumps({"MAX_CRASHES": 1}))
 
-    eventually(lambda: archived(url_of()), seconds=60)
+    eventually(lambda: archived(url_of()))
 
     assert archived(url_of()) == [(":tests/exit-in-callback", ":failure", 1)]
     assert list(Entry.objects.filter(job_id=job_id).values_list("text", flat=True)) == ["the callback"] * 2

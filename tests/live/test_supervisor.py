@@ -33,7 +33,7 @@ class WaitingJobs:
 
     def have_started(self) -> set[int]:
         """Wait until all run; return the ids of their processes."""
-        eventually(lambda: all(path.exists() for path in self.started), seconds=60)
+        eventually(lambda: all(path.exists() for path in self.started))
         return {int(path.read_text()) for path in self.started}
 
     def let_go(self) -> None:
@@ -180,7 +180,7 @@ def test_a_deploy_replaces_processes_one_by_one_and_no_job_is_lost_or_run_twice(
     worker.send(signal.SIGHUP)
     load_until(lambda: not any(is_alive(pid) for pid in first))
     last = enqueue("deployed/write")
-    eventually(lambda: not rows("proletarian.job"), seconds=60)
+    eventually(lambda: not rows("proletarian.job"))
 
     assert Entry.objects.get(job_id=last).text == "new"
     assert sorted(Entry.objects.values_list("job_id", flat=True)) == sorted([*enqueued, last])
