@@ -20,7 +20,7 @@ from django.db import connections
 from tests.conftest import eventually
 
 ROOT = Path(__file__).parents[2]
-ENDS_WITHIN = 30  # seconds; much more than any process here needs, since the machine may be busy
+ENDS_WITHIN = 90  # seconds; much more than any process here needs, since the machine may be busy
 
 
 class WorkerProcess:

@@ -22,6 +22,7 @@ Spawn = Callable[..., WorkerProcess]
 POISON = ("tests/kill", "tests/segfault", "tests/eat-memory")  # the last one under a limit, with a MemoryError
 
 
+@pytest.mark.timeout(400)  # seven processes, one after the other, on a machine that may be busy
 def test_poison_jobs_end_as_failures_after_their_attempts_and_200_innocent_ones_succeed(
     committed: None, spawn: Spawn
 ) -> None:
@@ -29,7 +30,7 @@ def test_poison_jobs_end_as_failures_after_their_attempts_and_200_innocent_ones_
     innocent = enqueue_many([NewJob("tests/append", number) for number in range(200)])
     worker = spawn("--threads", "4", settings="tests.live.settings", memory=1024**3)
 
-    eventually(lambda: len(archived(url_of())) == 203, seconds=90)
+    eventually(lambda: len(archived(url_of())) == 203, seconds=240)
 
     ended = Counter((job_type, status) for job_type, status, _ in archived(url_of()))
     assert ended == {(":tests/append", ":success"): 200, **{(f":{job_type}", ":failure"): 1 for job_type in POISON}}

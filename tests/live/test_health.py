@@ -26,7 +26,7 @@ def systemd(tmp_path: Path) -> Iterator[socket.socket]:
     """The socket that a service manager listens on."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
         server.bind(f"\0proletarian-tests-{os.getpid()}")
-        server.settimeout(20)
+        server.settimeout(60)
         yield server
 
 

@@ -158,12 +158,15 @@ class Command(BaseCommand):
             with told_as_command_errors():
                 worker = QueueWorker(worker_options(**given_options(options)))
                 path = heartbeat_path(options["heartbeat_file"])
-            with showing_vital_signs(worker, path) if self.is_from_shell else nullcontext():
+            with showing_vital_signs(worker, path) if self.is_from_shell else nullcontext() as signs:
                 worker.start(on_end=lambda: ends.put(BY_ITSELF))
                 if ends.get() == BY_ITSELF:
                     worker.join()
-                elif not worker.stop():
-                    exit_now(1)
+                else:
+                    if signs is not None:
+                        signs.stopping()
+                    if not worker.stop():
+                        exit_now(1)
         if worker.error is not None:
             text = explained(worker.error, worker.options.database, worker.options.tables)
             raise CommandError(text) from worker.error
@@ -187,7 +190,7 @@ def told_as_command_errors() -> Iterator[None]:
 
 
 @contextmanager
-def showing_vital_signs(worker: QueueWorker, path: Path | None) -> Iterator[None]:
+def showing_vital_signs(worker: QueueWorker, path: Path | None) -> Iterator[VitalSigns]:
     """Do for a worker without a supervisor what that does for its processes: heartbeat, systemd, SIGUSR1."""
     log = EventLog(queue_worker_id=worker.options.worker_id)
     signs, last_poll, ended = VitalSigns(path, log), LastPoll(), threading.Event()
@@ -201,9 +204,11 @@ def showing_vital_signs(worker: QueueWorker, path: Path | None) -> Iterator[None
         report_on_signal(asked)
     arguments = (asked, lambda: report(worker.slots, log), show)
     threading.Thread(target=keep_house, args=arguments, name="housekeeping", daemon=True).start()
-    yield
-    ended.set()
-    signs.end()
+    try:
+        yield signs
+    finally:
+        ended.set()
+        signs.end()
 
 
 @contextmanager
