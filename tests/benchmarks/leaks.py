@@ -75,7 +75,7 @@ def main() -> None:
         worker = WorkerProcess(
             Path(directory, "log"),
             server.url,
-            *("--threads", str(options.threads), "--verbosity", "0"),
+            *("--threads", str(options.threads), "--no-supervisor", "--verbosity", "0"),
             settings="tests.live.settings",
         )
         try:

@@ -23,7 +23,9 @@ def database() -> Iterator[str]:
 
 
 def test_descriptors_and_connections_stay_as_they_are(database: str, spawn: Callable[..., WorkerProcess]) -> None:
-    worker = spawn("--threads", "2", "--verbosity", "0", url=database, settings="tests.live.settings")
+    worker = spawn(
+        "--threads", "2", "--no-supervisor", "--verbosity", "0", url=database, settings="tests.live.settings"
+    )
     some, many = holdings(database, worker.pid, [600, 1200])
     assert (many.descriptors, many.connections) == (some.descriptors, some.connections)
     assert worker.stop() == 0

@@ -117,10 +117,10 @@ def test_an_idle_worker_ends_with_the_first_signal_however_long_it_would_have_sl
 
 
 def stopped_at_all_moments(spawn: Spawn, url: str | None = None) -> list[WorkerProcess]:
-    """Workers that got a signal while they started, each when it had imported so many modules, or was about to work."""
+    """Workers that got a signal while they started, each when it, or its child, had imported so many modules."""
     moments = {
         spawn("--threads", "2", "--verbosity", "2", url=url, PYTHONPROFILEIMPORTTIME="1"): imports
-        for imports in range(0, 800, 100)
+        for imports in range(0, 1600, 200)
     }
     waiting = dict(moments)
 
