@@ -312,6 +312,7 @@ def job_handler(
     failed_job: FailedJobCallback | None = None,
     atomic: bool = False,
     advanced: bool = False,
+    interruptible: bool | None = None,
 ) -> Callable[[Callable[..., Any]], JobHandler]: ...
 
 
@@ -324,12 +325,15 @@ def job_handler(
     failed_job: FailedJobCallback | None = None,
     atomic: bool = False,
     advanced: bool = False,
+    interruptible: bool | None = None,
 ) -> JobHandler | Callable[[Callable[..., Any]], JobHandler]:
     """Make a function the handler of a job type: its own name by default, `shop.jobs/send_receipt`.
 
     The function gets the payload, or with `advanced` the whole `Job`; it may be `async`. `queue`, `retry_strategy` and
     `failed_job` None leave it to the settings. `atomic` runs it inside the transaction that archives its job, so that
-    what it writes to that database stays if the job is archived as a success, and only then.
+    what it writes to that database stays if the job is archived as a success, and only then. `interruptible` lets a
+    stop of the worker raise `JobInterrupted` in it, at whatever it does then, or cancel it if it is `async`; None does
+    so to `async` functions only.
 
     Raises InvalidHandler for what can't be a handler, and for a job type that another function has.
     """
@@ -343,6 +347,7 @@ def job_handler(
             retry_strategy=retry_strategy if callable(retry_strategy) else as_strategy(retry_strategy),
             failed_job=failed_job,
             atomic=atomic,
+            interruptible=interruptible,
         )
         register(handler)
         return handler

@@ -41,12 +41,21 @@ HANDLERS_OWN_PLANS = [f"SET LOCAL {name} TO DEFAULT" for name in PLAN_SETTINGS]
 TRANSACTION_SETTINGS_17 = {**TRANSACTION_SETTINGS, "transaction_timeout": "0"}  # which came with PostgreSQL 17
 
 # A row lock of a host that vanished lives as long as its socket does; the kernel's own default is two hours.
-# These are the server's ends of the socket. On a Unix-domain socket the server ignores them.
+# These are for the server's end of the socket. On a Unix-domain socket the server ignores them.
 KEEPALIVES = {
     "tcp_keepalives_idle": "20",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "4",
     "tcp_user_timeout": "40000",  # milliseconds
+}
+
+# And these for ours, if the project has none of its own: a worker must not wait for hours for a server that vanished.
+OUR_KEEPALIVES = {
+    "keepalives_idle": 20,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 40000,  # milliseconds
+    "connect_timeout": 20,
 }
 
 COMMIT = "COMMIT"
@@ -169,7 +178,7 @@ class PrivateConnection:
     def _open(self) -> PGconn:
         wrapper = connections[self.database].copy(alias=f"{self.database} (claims of {self._name})")
         wrapper.settings_dict["AUTOCOMMIT"] = True
-        options = wrapper.settings_dict["OPTIONS"]
+        options = wrapper.settings_dict["OPTIONS"] = {**OUR_KEEPALIVES, **wrapper.settings_dict["OPTIONS"]}
         # Django keys its psycopg pool by alias; a copied alias would open its own.
         options.pop("pool", None)
         options["application_name"] = self._name[:63]

@@ -22,6 +22,7 @@ from django_proletarian import log as events
 from django_proletarian.connection import COMMIT, ClaimConnection
 from django_proletarian.errors import WorkerCrashed
 from django_proletarian.handlers import Handler
+from django_proletarian.interrupting import Stop
 from django_proletarian.log import EventLog
 from django_proletarian.outage import is_permanent, is_transient, pauses
 from django_proletarian.slots import Slot
@@ -56,7 +57,7 @@ def settle_crash(options: WorkerOptions, claim: ClaimConnection, crash: Crash, s
     if crash.died_settling > 1:
         log(events.CRASHED_WHILE_SETTLING, job_id=job.job_id, job_type=job.job_type)
         options = without_projects_code(options)
-    thread = WorkerThread(options=options, claim=claim, stop=threading.Event(), log=log, slot=slot)
+    thread = WorkerThread(options=options, claim=claim, stop=Stop(), log=log, slot=slot)
     # A callback or a strategy may crash this process too; then the next one knows.
     slot.enter(job.job_id, job.attempts, job.queue, job.job_type, time.time())
     try:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from typing import Any, Literal
 
-from asgiref.sync import async_to_sync
-
 from django_proletarian import names
 from django_proletarian.errors import InvalidHandler
+from django_proletarian.event_loop import CoroutineCall
+from django_proletarian.interrupting import Stop, ThreadCall
 from django_proletarian.job import Job
 from django_proletarian.retry import RetryStrategyFunction, RetryStrategyLike
 
@@ -33,24 +34,37 @@ class Handler:
     retry_strategy: RetryStrategyLike | RetryStrategyFunction = None  # None for the RETRY_STRATEGY setting
     failed_job: FailedJobCallback | None = None  # None for the FAILED_JOB setting
     atomic: bool = False
+    interruptible: bool | None = None  # by a stop; None for coroutine functions only
 
-    def run(self, payload: object, job: Callable[[], Job]) -> None:
+    def run(self, payload: object, job: Callable[[], Job], stop: Stop) -> None:
         """Call the function with what it takes, and if it is a coroutine function wait for it. Drops the result.
 
-        `job` makes the whole job, for those who take it.
+        `job` makes the whole job, for those who take it. Raises what the function raises, or JobInterrupted if it may
+        be interrupted and `stop` was asked before its end.
         """
         match self.takes:
             case "payload":
-                self._call(payload)
+                self._call(stop, payload)
             case "job":
-                self._call(job())
+                self._call(stop, job())
             case "job_type and payload":
-                self._call(job().job_type, payload)
+                self._call(stop, job().job_type, payload)
+
+    def _call(self, stop: Stop, *arguments: object) -> None:
+        if self._is_coroutine_function:
+            coroutine_call = CoroutineCall()
+            with nullcontext() if self.interruptible is False else stop.interrupting(coroutine_call):
+                coroutine_call.run(self.function, *arguments)
+        elif self.interruptible:
+            call = ThreadCall()
+            with stop.interrupting(call):
+                call.run(self.function, *arguments)
+        else:
+            self.function(*arguments)
 
     @functools.cached_property
-    def _call(self) -> Callable[..., Any]:
-        # Under async_to_sync the ORM's async methods come back to this thread, and so to its connections.
-        return async_to_sync(self.function) if iscoroutinefunction(self.function) else self.function
+    def _is_coroutine_function(self) -> bool:
+        return iscoroutinefunction(self.function)
 
     @property
     def path(self) -> str:

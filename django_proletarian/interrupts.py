@@ -1,8 +1,8 @@
 """How a running handler learns that its worker was asked to stop.
 
-Python threads can't be interrupted the way the original interrupts Java's, so a handler that runs for long looks, or
-waits, here. The worker sets `current_stop` around every handler; the value follows the handler into the coroutines and
-threads that asgiref starts for it.
+A handler that runs for long looks, or waits, here; one that does not may be interrupted, see interrupting.py. The
+worker sets `current_stop` around its handlers; the value follows them into the coroutines, and into the threads that
+asgiref and asyncio start for them. Into threads of their own it does not, but the `Job` does.
 """
 
 from __future__ import annotations

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from django_proletarian import interrupts
+from django_proletarian.interrupts import current_stop
+
+
+class _Stoppable:
+    """What a job has beside its value: the stop of the worker that runs it. Copies, pickled ones too, have none."""
+
+    __slots__ = ("_stop",)
+
+    _stop: threading.Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(_Stoppable):
     """One job, as handed to `advanced` handlers, retry strategies and failed-job callbacks."""
 
     job_id: UUID
@@ -23,9 +32,19 @@ class Job:
 
     @property
     def stop_requested(self) -> bool:
-        """Whether the worker that runs this job was asked to stop."""
-        return interrupts.stop_requested()
+        """Whether the worker that runs this job was asked to stop. Any thread may ask."""
+        return self._stop_or_nobodys.is_set()
 
     def wait_or_stop(self, seconds: float) -> bool:
-        """Wait for `seconds` or until the worker is asked to stop; return whether it was."""
-        return interrupts.wait_or_stop(seconds)
+        """Wait for `seconds` or until the worker is asked to stop; return whether it was. Any thread may."""
+        return self._stop_or_nobodys.wait(seconds)
+
+    @property
+    def _stop_or_nobodys(self) -> threading.Event:
+        return getattr(self, "_stop", None) or current_stop.get() or threading.Event()
+
+
+def told_of(stop: threading.Event, job: Job) -> Job:
+    """The job, which knows of `stop` from now on."""
+    object.__setattr__(job, "_stop", stop)  # the rest of it is frozen
+    return job

@@ -16,6 +16,8 @@ from django.db import connections
 from django_proletarian import log as events
 from django_proletarian import names
 from django_proletarian.connection import ClaimConnection
+from django_proletarian.event_loop import close_event_loop
+from django_proletarian.interrupting import Stop
 from django_proletarian.listener import Listener
 from django_proletarian.log import EventLog
 from django_proletarian.outage import Outage, is_permanent, is_transient, pauses
@@ -38,7 +40,7 @@ class QueueWorker:
         self.error: BaseException | None = None  # what ended the worker, if an error did; written by its threads
         self.slots = Slots.private(options.threads)  # what its threads do; may be replaced before the start
         self._log = EventLog(queue_worker_id=options.worker_id)
-        self._stop = threading.Event()
+        self._stop = Stop()
         self._turn = PollingTurn(self._stop, options.threads)
         self._budget = JobBudget(options.max_jobs)
         self._listener: Listener | None = None
@@ -118,6 +120,7 @@ class QueueWorker:
     def _request_stop(self) -> None:
         self._stop.set()
         self._turn.hand_on()
+        self._stop.interrupt_handlers()
 
     def _work(self, number: int, name: str, on_end: Callable[[], object] | None) -> None:
         slot = self.slots.slot(number)
@@ -125,6 +128,7 @@ class QueueWorker:
             with ClaimConnection(self.options.database, name) as claim:
                 self._poll_until_stopped(claim, self._log.within(worker_thread_id=number), slot)
         finally:
+            close_event_loop()
             slot.end()
             connections.close_all()
             self._turn.hand_on()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -20,10 +19,12 @@ from uuid import UUID
 from django_proletarian import log as events
 from django_proletarian.connection import COMMIT, ClaimConnection
 from django_proletarian.errors import JobInterrupted, NoHandler, PayloadDecodeError, WorkerCrashed
+from django_proletarian.event_loop import close_event_loop
 from django_proletarian.handlers import FailedJobCallback, Handler
 from django_proletarian.handlers_connections import HandlersConnections
+from django_proletarian.interrupting import Stop
 from django_proletarian.interrupts import current_stop
-from django_proletarian.job import Job
+from django_proletarian.job import Job, told_of
 from django_proletarian.log import Event, EventLog
 from django_proletarian.polling import JobBudget
 from django_proletarian.retry import (
@@ -89,7 +90,7 @@ class WorkerThread:
 
     options: WorkerOptions
     claim: ClaimConnection
-    stop: threading.Event  # set by whoever asks the worker to stop
+    stop: Stop  # set by whoever asks the worker to stop
     log: EventLog
     slot: Slot  # where it shows which job it runs
     connections: HandlersConnections = field(default_factory=HandlersConnections)
@@ -113,7 +114,7 @@ class Attempt:
     @functools.cached_property
     def job(self) -> Job:
         """The claimed row as a job, this attempt counted. Made when first asked for: most handlers want the payload."""
-        return Job(
+        job = Job(
             job_id=UUID(self.claimed.job_id),
             queue=self.claimed.queue,
             job_type=self.claimed.job_type,
@@ -122,6 +123,7 @@ class Attempt:
             enqueued_at=as_datetime(self.claimed.enqueued_at),
             process_at=as_datetime(self.claimed.process_at),
         )
+        return told_of(self.thread.stop, job)
 
     def tell(self, event: Event, *, error: BaseException | None = None, **data: object) -> None:
         """Log an event of this job."""
@@ -159,7 +161,7 @@ def process_next_job(
     claim: ClaimConnection,
     queue: str,
     *,
-    stop: threading.Event | None = None,
+    stop: Stop | None = None,
     log: EventLog | None = None,
 ) -> bool | None:
     """Claim the oldest due job of `queue`, run it, record what became of it, commit: one transaction.
@@ -170,15 +172,18 @@ def process_next_job(
 
     Source: proletarian/worker.clj, process-next-job!.
     """
-    return process_jobs(
-        options,
-        claim,
-        [queue],
-        stop=stop or threading.Event(),
-        log=log or EventLog(queue_worker_id=options.worker_id),
-        budget=JobBudget(1),
-        bounds=ClaimBounds(),
-    )
+    try:
+        return process_jobs(
+            options,
+            claim,
+            [queue],
+            stop=stop or Stop(),
+            log=log or EventLog(queue_worker_id=options.worker_id),
+            budget=JobBudget(1),
+            bounds=ClaimBounds(),
+        )
+    finally:
+        close_event_loop()
 
 
 def process_jobs(
@@ -186,7 +191,7 @@ def process_jobs(
     claim: ClaimConnection,
     queues: Sequence[str],
     *,
-    stop: threading.Event,
+    stop: Stop,
     log: EventLog,
     budget: JobBudget,
     bounds: ClaimBounds,
@@ -281,7 +286,7 @@ def run_handler(attempt: Attempt) -> Outcome:
                 "of an app in INSTALLED_APPS, or name a function for all other types in the HANDLER setting."
             )
         with thread.connections, claims_transaction(attempt):
-            handler.run(attempt.payload, lambda: attempt.job)
+            handler.run(attempt.payload, lambda: attempt.job, thread.stop)
     except JobInterrupted as error:
         return Interrupted(error)
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # the one that counts as a failure

@@ -1,5 +1,6 @@
 """Handlers for tests that run workers in processes of their own."""
 
+import asyncio
 import ctypes
 import os
 import pathlib
@@ -18,6 +19,12 @@ def append(job: Job) -> None:
 @job_handler("tests/append-atomic", advanced=True, atomic=True)
 def append_atomic(job: Job) -> None:
     Entry.objects.create(text=str(job.payload), job_id=job.job_id)
+
+
+@job_handler("tests/append-async", advanced=True)
+async def append_async(job: Job) -> None:
+    await Entry.objects.acreate(text=str(job.payload), job_id=job.job_id)
+    await asyncio.to_thread(Entry.objects.filter(job_id=job.job_id).exists)
 
 
 @job_handler("tests/wait-for-file", advanced=True)
@@ -104,3 +111,24 @@ def exit_too(job: Job, error: BaseException) -> None:
 @job_handler("tests/exit-in-callback", failed_job=exit_too)
 def exit_in_callback(payload: object) -> None:
     os._exit(0)
+
+
+@job_handler("tests/busy", interruptible=True)
+def busy(started: str) -> None:
+    """Write, create the file, and go on for ever, looking at nothing."""
+    Entry.objects.create(text="busy")
+    pathlib.Path(started).touch()
+    for _ in range(10**12):
+        pass
+
+
+@job_handler("tests/busy-atomic", interruptible=True, atomic=True)
+def busy_atomic(started: str) -> None:
+    busy(started)
+
+
+@job_handler("tests/busy-async")
+async def busy_async(started: str) -> None:
+    await Entry.objects.acreate(text="busy")
+    pathlib.Path(started).touch()
+    await asyncio.Event().wait()

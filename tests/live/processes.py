@@ -26,7 +26,8 @@ ENDS_WITHIN = 90  # seconds; much more than any process here needs, since the ma
 class WorkerProcess:
     """`manage.py proletarian_worker` with `arguments` on the database at `url`; what it prints goes to `output`.
 
-    `memory` limits the address space of each process, in bytes.
+    `memory` limits the address space of each process, in bytes. `within` is a command that runs what comes behind it
+    somewhere else.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class WorkerProcess:
         *arguments: str,
         settings: str = "tests.settings",
         memory: int | None = None,
+        within: Sequence[str] = (),
         **environment: str,
     ) -> None:
         self._output = output
@@ -44,7 +46,7 @@ class WorkerProcess:
         own = ["--heartbeat-file", str(self.heartbeat)]  # not that of all workers of the project
         with output.open("wb") as file:
             self._process = subprocess.Popen(
-                [*limit, sys.executable, "-m", "django", "proletarian_worker", *own, *arguments],
+                [*within, *limit, sys.executable, "-m", "django", "proletarian_worker", *own, *arguments],
                 cwd=ROOT,
                 env={**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": settings, **environment},
                 stdout=file,

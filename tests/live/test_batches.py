@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -24,6 +23,7 @@ from django_proletarian import (
     job_handler,
 )
 from django_proletarian.connection import ClaimConnection
+from django_proletarian.interrupting import Stop
 from django_proletarian.log import EventLog
 from django_proletarian.polling import JobBudget
 from django_proletarian.store import ClaimBounds
@@ -44,7 +44,7 @@ NUMBER = r"substring(payload FROM '(\d+)\]?$')::int"
 
 
 def process_batches(
-    claim: ClaimConnection, *, size: int = 10, seconds: float = FOR_EVER, stop: threading.Event | None = None
+    claim: ClaimConnection, *, size: int = 10, seconds: float = FOR_EVER, stop: Stop | None = None
 ) -> tuple[bool | None, int]:
     """Process jobs in batches of `size`, as a worker thread does; what it returns, and how many batches that were."""
     batches = []
@@ -52,7 +52,7 @@ def process_batches(
         conf.worker_options(database="default", queues=None, batch_size=size, batch_seconds=seconds),
         claim,
         ["proletarian/default"],
-        stop=stop or threading.Event(),
+        stop=stop or Stop(),
         log=EventLog(queue_worker_id="tests"),
         budget=JobBudget(None),
         bounds=ClaimBounds(),
@@ -259,7 +259,7 @@ def test_a_callback_on_commit_that_raises_changes_nothing_about_the_batch(claim:
 
 
 def test_jobs_not_begun_when_a_stop_is_asked_are_run_by_another_worker(claim: ClaimConnection) -> None:
-    stop = threading.Event()
+    stop = Stop()
 
     @job_handler("tests/stop-in-third")
     def stop_in_third(payload: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -117,12 +116,27 @@ def test_an_idle_worker_ends_with_the_first_signal_however_long_it_would_have_sl
     assert worker.ends() == 0
 
 
+def stopped_at_all_moments(spawn: Spawn, url: str | None = None) -> list[WorkerProcess]:
+    """Workers that got a signal while they started, each when it, or its child, had imported so many modules."""
+    moments = {
+        spawn("--threads", "2", "--verbosity", "2", url=url, PYTHONPROFILEIMPORTTIME="1"): imports
+        for imports in range(0, 1600, 200)
+    }
+    waiting = dict(moments)
+
+    def all_have_it() -> bool:
+        for worker, imports in list(waiting.items()):
+            if worker.log.count("import time:") >= imports or "polling-for-jobs" in worker.log:
+                worker.send(signal.SIGTERM)
+                del waiting[worker]
+        return not waiting
+
+    eventually(all_have_it, seconds=60)
+    return list(moments)
+
+
 def test_a_signal_at_any_moment_of_the_start_ends_the_process(committed: None, spawn: Spawn) -> None:
-    workers = [spawn("--threads", "2") for _ in range(8)]
-    for worker in workers:
-        worker.send(signal.SIGTERM)
-        # Not to wait for anything: the signals are to meet eight different moments.
-        time.sleep(0.25)
+    workers = stopped_at_all_moments(spawn)
 
     # The default action, before the command has a say, or an orderly end.
     assert {worker.ends() for worker in workers} <= {-signal.SIGTERM, 0}
@@ -143,10 +157,7 @@ def test_a_signal_ends_a_worker_that_waits_for_its_database(spawn: Spawn) -> Non
 
 
 def test_a_signal_at_any_moment_of_the_start_ends_a_worker_without_a_database(spawn: Spawn) -> None:
-    workers = [spawn("--threads", "2", url="postgresql://postgres@127.0.0.1:1/postgres") for _ in range(6)]
-    for worker in workers:
-        time.sleep(0.25)
-        worker.send(signal.SIGTERM)
+    workers = stopped_at_all_moments(spawn, "postgresql://postgres@127.0.0.1:1/postgres")
 
     assert {worker.ends() for worker in workers} <= {-signal.SIGTERM, 0}
 

@@ -27,6 +27,7 @@ from django_proletarian import (
     stop_requested,
 )
 from django_proletarian.connection import ClaimConnection
+from django_proletarian.interrupting import Stop
 from django_proletarian.log import EventLog
 from django_proletarian.polling import JobBudget
 from django_proletarian.store import ClaimBounds
@@ -44,7 +45,7 @@ def options(**changes: Any) -> WorkerOptions:
     return conf.worker_options(database="default", queues=None, **changes)
 
 
-def run(claim: ClaimConnection, stop: threading.Event | None = None, **changes: Any) -> bool | None:
+def run(claim: ClaimConnection, stop: Stop | None = None, **changes: Any) -> bool | None:
     """Process the next job, as a worker thread does."""
     return process_next_job(options(**changes), claim, QUEUE, stop=stop)
 
@@ -752,13 +753,13 @@ def test_a_job_after_an_atomic_one_has_its_own_connection_back(claim: ClaimConne
 
 
 @pytest.fixture
-def stop() -> threading.Event:
-    return threading.Event()
+def stop() -> Stop:
+    return Stop()
 
 
 @plain_or_atomic
 def test_an_interrupted_job_stays_queued_with_attempts_unchanged(
-    claim: ClaimConnection, events: Events, stop: threading.Event, atomic: bool
+    claim: ClaimConnection, events: Events, stop: Stop, atomic: bool
 ) -> None:
     @job_handler("tests/stop", atomic=atomic, retry_strategy=RetryStrategy(retries=1))
     def interrupted(payload: object) -> None:
@@ -779,7 +780,7 @@ def test_an_interrupted_job_stays_queued_with_attempts_unchanged(
 
 @pytest.mark.parametrize("fails", [raises, exits])
 def test_a_job_that_raises_while_stopping_stays_queued_with_attempts_unchanged(
-    claim: ClaimConnection, events: Events, stop: threading.Event, fails: Callable[[], object]
+    claim: ClaimConnection, events: Events, stop: Stop, fails: Callable[[], object]
 ) -> None:
     @job_handler("tests/stop", retry_strategy=RetryStrategy(retries=1))
     def disturbed(payload: object) -> None:
@@ -794,16 +795,14 @@ def test_a_job_that_raises_while_stopping_stays_queued_with_attempts_unchanged(
     assert events.names == ["handling-job", "handle-job-exception-with-interrupt"]
 
 
-def test_a_job_that_returns_while_stopping_is_archived_and_is_the_last(
-    claim: ClaimConnection, stop: threading.Event
-) -> None:
+def test_a_job_that_returns_while_stopping_is_archived_and_is_the_last(claim: ClaimConnection, stop: Stop) -> None:
     job_handler("tests/stop")(lambda payload: stop.set())
     enqueue("tests/stop")
     assert run(claim, stop) is False
     assert archived() == [(":success", 1)]
 
 
-def test_a_coroutine_may_be_interrupted(claim: ClaimConnection, stop: threading.Event) -> None:
+def test_a_coroutine_may_be_interrupted(claim: ClaimConnection, stop: Stop) -> None:
     @job_handler("tests/stop")
     async def interrupted(payload: object) -> None:
         stop.set()
@@ -839,7 +838,7 @@ def test_a_claim_lost_just_before_an_atomic_handler_leaves_the_threads_own_conne
             options,
             claim,
             ["proletarian/default"],
-            stop=threading.Event(),
+            stop=Stop(),
             log=EventLog(),
             budget=JobBudget(1),
             bounds=ClaimBounds(),

@@ -1,0 +1,31 @@
+"""A worker holds no more after many jobs than after some. (`python -m tests.benchmarks.leaks` asks after 100,000.)"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.leaks import holdings
+from tests.live.processes import WorkerProcess, migrate
+from tests.scratch import scratch_database
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks into /proc")
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    """The URL of a database that nobody else has a connection to."""
+    with scratch_database() as url:
+        migrate(url)
+        yield url
+
+
+def test_descriptors_and_connections_stay_as_they_are(database: str, spawn: Callable[..., WorkerProcess]) -> None:
+    worker = spawn(
+        "--threads", "2", "--no-supervisor", "--verbosity", "0", url=database, settings="tests.live.settings"
+    )
+    some, many = holdings(database, worker.pid, [600, 1200])
+    assert (many.descriptors, many.connections) == (some.descriptors, some.connections)
+    assert worker.stop() == 0
