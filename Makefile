@@ -7,7 +7,7 @@ PYTEST_ARGS ?= -n auto
 BIN := .venv/bin
 export PORT
 
-.PHONY: help demo serve test bench lint format clean
+.PHONY: help demo serve test chaos bench lint format clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -21,6 +21,9 @@ serve: .venv/.has-demo ## Run the example shop until Ctrl-C: web server, worker,
 
 test: .venv/.has-test ## Run the tests; PYTEST_ARGS="-k retry" for some of them
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+chaos: .venv/.has-test ## Kill what can be killed, for ten minutes: no job may suffer (CHAOS_ARGS="--jobs 2000 --seconds 60")
+	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
 
 bench: .venv/.has-test ## Measure the speed beside pgbench and bare psycopg (20 minutes; BENCH_ARGS="--quick" two)
 	$(BIN)/python -m tests.benchmarks $(BENCH_ARGS)

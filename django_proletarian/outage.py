@@ -71,6 +71,24 @@ def pauses() -> Iterator[float]:
         longest = min(longest * 2, LONGEST_PAUSE)
 
 
+class Backoff:
+    """The pauses of one thread: each longer than the one before, until the thread gets something done again."""
+
+    def __init__(self) -> None:
+        self._pauses = pauses()
+        self._waited = False
+
+    def pause(self) -> float:
+        """Seconds to wait now, after an error."""
+        self._waited = True
+        return next(self._pauses)
+
+    def succeeded(self) -> None:
+        """Note that what failed before would not fail now. Called for every job."""
+        if self._waited:
+            self._pauses, self._waited = pauses(), False
+
+
 class Outage:
     """Whether the database is away, as the threads of one worker found it, so that one of them says so and not all."""
 

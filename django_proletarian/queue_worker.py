@@ -20,7 +20,7 @@ from django_proletarian.event_loop import close_event_loop
 from django_proletarian.interrupting import Stop
 from django_proletarian.listener import Listener
 from django_proletarian.log import EventLog
-from django_proletarian.outage import Outage, is_permanent, is_transient, pauses
+from django_proletarian.outage import Backoff, Outage, is_permanent, is_transient
 from django_proletarian.polling import JobBudget, PollingTurn
 from django_proletarian.slots import Slot, Slots
 from django_proletarian.store import ClaimBounds, seconds_to_next_job
@@ -143,27 +143,27 @@ class QueueWorker:
                     on_end()
 
     def _poll_until_stopped(self, claim: ClaimConnection, log: EventLog, slot: Slot) -> None:
-        pause = pauses()
+        backoff = Backoff()
         bounds = ClaimBounds(self.options.unbounded_claim_interval)
         while not self._stop.is_set():
             try:
                 if not self.options.drain:
-                    self._sleep_until_something_is_due(claim, log)
+                    self._sleep_until_something_is_due(claim, log, backoff)
                     if self._stop.is_set():
                         break
-                self._run_due_jobs(claim, log, bounds, slot)
+                self._run_due_jobs(claim, log, bounds, backoff, slot)
             except BaseException as error:  # noqa: BLE001 # a thread that dies leaves a worker that only looks alive
                 claim.close()
                 self._after_error(error, log)
                 self._turn.leave()
-                self._stop.wait(next(pause))
+                self._stop.wait(backoff.pause())
             else:
-                pause = pauses()
+                backoff.succeeded()
                 if self.options.drain or self._budget.spent:
                     return
         log(events.WORKER_INTERRUPTED)
 
-    def _sleep_until_something_is_due(self, claim: ClaimConnection, log: EventLog) -> None:
+    def _sleep_until_something_is_due(self, claim: ClaimConnection, log: EventLog, backoff: Backoff) -> None:
         """Take the turn to poll, and sleep until there may be a job to claim, or a stop is asked."""
         options = self.options
         if not self._turn.take():
@@ -180,14 +180,24 @@ class QueueWorker:
             if due_in is not None and due_in <= options.idle_polling_interval:
                 self._turn.sleep(due_in)
                 break
+            # The database answers, and there is no job whose running could fail: the worker may do so for weeks.
+            backoff.succeeded()
             hurried = self._turn.sleep(options.idle_polling_interval)
         self._turn.wake()
 
-    def _run_due_jobs(self, claim: ClaimConnection, log: EventLog, bounds: ClaimBounds, slot: Slot) -> None:
+    def _run_due_jobs(
+        self, claim: ClaimConnection, log: EventLog, bounds: ClaimBounds, backoff: Backoff, slot: Slot
+    ) -> None:
         """Run jobs until none is due or a stop is asked."""
+        settled = False
 
         def claimed() -> None:
+            nonlocal settled
             self._note_answer(log)
+            if settled:
+                # A busy worker may go on for weeks. A claim alone is no success: recording the job may fail again.
+                backoff.succeeded()
+            settled = True  # when this is called again
             if not self._turn.hand_on() and self._listener is not None:
                 self._listener.awake()
 

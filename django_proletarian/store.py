@@ -15,6 +15,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString, NamedTuple
 from uuid import UUID
 
+from psycopg.errors import LockNotAvailable
+
 from django_proletarian import names
 from django_proletarian.connection import COMMIT, ClaimConnection, Statement
 from django_proletarian.tables import Tables, for_tables
@@ -243,6 +245,9 @@ def _statement(name: str, text: LiteralString, types: tuple[str, ...], tables: T
 
 # -- Crashes: on a connection that claims jobs whose worker process died ----------------------------------------------
 
+# Waits, unlike all other claims. When a job has killed its process, a worker that polls may take it before its crash
+# can be counted. That worker will be its next victim, and the lock then goes to who waits for it, before any worker can
+# poll: so the job does not go round all workers of all hosts before it is counted once.
 CLAIM_CRASHED_JOB: LiteralString = """
 SELECT job_id, job_type, payload, attempts,
        extract(epoch FROM enqueued_at)::float8, extract(epoch FROM process_at)::float8,
@@ -251,11 +256,11 @@ SELECT job_id, job_type, payload, attempts,
     SELECT *
       FROM {job}
      WHERE job_id = $1 AND attempts = $2
-       -- Another worker may run it already, and then it is that worker's.
-       FOR UPDATE SKIP LOCKED
+       FOR UPDATE
   ) AS next
 """
-IS_UNCHANGED: LiteralString = "SELECT 1 FROM {job} WHERE job_id = $1 AND attempts = $2"
+WAITING_AT_MOST = "SET LOCAL lock_timeout = '1s'"
+WAITING_AS_USUAL = "SET LOCAL lock_timeout TO DEFAULT"
 
 
 def claim_crashed_job(
@@ -263,17 +268,21 @@ def claim_crashed_job(
 ) -> tuple[ClaimedJob | None, bool]:
     """Begin a transaction, then lock and return the job if it still waits with so many attempts.
 
-    With None comes whether it does, but is locked: by another worker, or by the dead one's connection still.
+    With None comes whether it may, but was locked for a second: by another worker, or by the dead one's connection.
     """
     statement = _statement("proletarian_claim_crashed", CLAIM_CRASHED_JOB, ("uuid", "int4"), tables)
-    rows = claim.send(claim.begin(), claim.call(statement, job_id, attempts))
-    if rows:
-        [[*row, queue]] = rows
-        return _claimed_job(names.from_stored(queue), row), False
-    unchanged = _statement("proletarian_is_unchanged", IS_UNCHANGED, ("uuid", "int4"), tables)
-    is_locked = bool(claim.send(claim.call(unchanged, job_id, attempts)))
-    claim.send(COMMIT)
-    return None, is_locked
+    try:
+        rows = claim.send(claim.begin(), WAITING_AT_MOST, claim.call(statement, job_id, attempts))
+    except LockNotAvailable:
+        claim.send("ROLLBACK")
+        return None, True
+    if not rows:
+        claim.send(COMMIT)
+        return None, False
+    # A failed-job callback may have locks of its own to wait for.
+    claim.send(WAITING_AS_USUAL)
+    [[*row, queue]] = rows
+    return _claimed_job(names.from_stored(queue), row), False
 
 
 # -- Sleep: when nothing is due ---------------------------------------------------------------------------------------

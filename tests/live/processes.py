@@ -60,6 +60,11 @@ class WorkerProcess:
         return self._process.pid
 
     @property
+    def exit_code(self) -> int | None:
+        """As `ends` returns it; None while the process runs."""
+        return self._process.poll()
+
+    @property
     def log(self) -> str:
         """What the process has printed so far."""
         return self._output.read_text()
@@ -77,9 +82,9 @@ class WorkerProcess:
         """Process ids of the worker processes that it has started so far, oldest first."""
         return [int(pid) for pid in re.findall(r"/worker-process-started .* pid=(\d+)", self.log)]
 
-    def ends(self) -> int:
+    def ends(self, within: float = ENDS_WITHIN) -> int:
         """Wait until it has ended; return its exit code, which is negative for a signal."""
-        return self._process.wait(ENDS_WITHIN)
+        return self._process.wait(within)
 
     def stop(self) -> int:
         """Ask it to stop, as a service manager does; return its exit code."""

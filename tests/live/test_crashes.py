@@ -15,6 +15,7 @@ from django_proletarian import enqueue, enqueue_many
 from django_proletarian.api import NewJob
 from tests.app.models import Entry
 from tests.conftest import eventually, rows
+from tests.live.listening import asleep
 from tests.live.processes import WorkerProcess, archived, sql, url_of
 
 Spawn = Callable[..., WorkerProcess]
@@ -86,3 +87,22 @@ def test_a_callback_that_crashes_twice_is_not_called_again(committed: None, spaw
     assert "exited with status 0" in worker.log
     assert "crashed-while-settling" in worker.log
     assert worker.stop() == 0
+
+
+def test_a_crash_is_counted_by_a_process_that_lives_and_does_not_wait_for_the_next_one_to_start(
+    committed: None, spawn: Spawn, tmp_path: Path
+) -> None:
+    started = tmp_path / "started"
+    # Nobody else looks for the job meanwhile.
+    idle = json.dumps({"IDLE_POLLING_INTERVAL": 1000})
+    worker = spawn("--processes", "2", "--worker-id", "w", settings="tests.live.given_settings", PROLETARIAN=idle)
+    eventually(lambda: asleep(url_of(), "w-1") and asleep(url_of(), "w-2"))
+    job_id = enqueue("tests/wait-for-file", {"started": str(started), "go": str(tmp_path / "go")})
+    eventually(started.exists)
+
+    victim = worker.children.index(int(started.read_text())) + 1
+    os.kill(worker.children[victim - 1], signal.SIGKILL)
+
+    worker.says("retrying")
+    [line] = [line for line in worker.log.splitlines() if "/retrying" in line and str(job_id) in line]
+    assert f"queue_worker_id=w-{3 - victim} " in f"{line} "

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from django.db import connection
 
-from django_proletarian import QueueWorker, RetryStrategy, enqueue, job_handler
+from django_proletarian import QueueWorker, RetryStrategy, enqueue, enqueue_many, job_handler
 from tests.app.models import Entry
 from tests.conftest import eventually, rows
 from tests.live.events import Events
@@ -56,6 +57,35 @@ def test_an_idle_worker_whose_connection_ends_says_so_once_and_goes_on(run_worke
         "sql-transient-exception",
         "database-is-back",
     ]
+
+
+def test_a_busy_worker_comes_back_as_soon_after_its_tenth_lost_connection_as_after_its_first(
+    run_worker: RunWorker,
+) -> None:
+    ended = set()
+
+    @job_handler("tests/end-claim", retry_strategy=RetryStrategy(retries=3))
+    def end_claim(number: int) -> None:
+        if number % 5 == 0 and number not in ended:
+            ended.add(number)
+            end_connection(claims_of(url_of(), "busy")[0])
+
+    # All due at once, so that the worker is never without a job: ten times five jobs, and a pause before the next five.
+    enqueue_many([("tests/end-claim", number) for number in range(50)])
+    run_worker(worker_id="busy")
+
+    eventually(lambda: len(archived(url_of())) == 50)
+    assert len(ended) == 10
+
+
+def test_an_idle_worker_comes_back_as_soon_after_its_tenth_lost_connection_as_after_its_first(
+    run_worker: RunWorker, settings: Any
+) -> None:
+    settings.PROLETARIAN = {"IDLE_POLLING_INTERVAL": 0.02}
+    run_worker(worker_id="idle")
+    for _ in range(10):
+        [pid] = eventually(lambda: claims_of(url_of(), "idle"), seconds=10)
+        end_connection(pid)
 
 
 def test_a_job_whose_claim_is_lost_while_it_runs_is_run_again_and_archived_once(
