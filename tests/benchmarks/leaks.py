@@ -57,7 +57,8 @@ def holdings(url: str, pid: int, upto: Sequence[int]) -> Iterator[Held]:
         yield Held(
             jobs=jobs,
             memory=int(status["VmRSS"].split()[0]),
-            descriptors=len(os.listdir(process / "fd")),
+            # The heartbeat's file is open for a moment now and then.
+            descriptors=min(len(os.listdir(process / "fd")) for _ in range(100)),
             threads=int(status["Threads"]),
             connections=sql(url, CONNECTIONS)[0][0],
         )
