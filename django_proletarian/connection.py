@@ -142,14 +142,21 @@ class PrivateConnection:
 
         A value is None, a str, a number, an aware datetime, or a list of such.
         """
-        pgconn = self._pgconn or self._open()
-        literals = [_literal(pgconn, value) for value in values]
+        literals = self._literals(values)
         if not self._keeps_session:
             return statement.inline(literals)
         if statement.name not in self._prepared:
             self.send(f"PREPARE {statement.name} ({', '.join(statement.types)}) AS {statement.text}")
             self._prepared.add(statement.name)
         return f"EXECUTE {statement.name}({', '.join(literals)})"
+
+    def inline(self, statement: Statement, *values: object) -> str:
+        """SQL that runs `statement` once, planned for these very values."""
+        return statement.inline(self._literals(values))
+
+    def _literals(self, values: Sequence[object]) -> list[str]:
+        pgconn = self._pgconn or self._open()
+        return [_literal(pgconn, value) for value in values]
 
     def send(self, *statements: str) -> list[Any]:
         """Run the statements in one round trip; return the rows of the last one, as tuples of text or None."""

@@ -21,6 +21,7 @@ from django_proletarian.log import EventLog
 from django_proletarian.outage import Outage, is_permanent, is_transient, pauses
 from django_proletarian.polling import JobBudget, PollingTurn
 from django_proletarian.slots import Slot, Slots
+from django_proletarian.retention import Pruner
 from django_proletarian.store import ClaimBounds, seconds_to_next_job
 from django_proletarian.worker import WorkerOptions, process_jobs
 
@@ -46,6 +47,12 @@ class QueueWorker:
             stored = [names.to_stored(queue) for queue in options.queues]
             name = f"{options.worker_id}-listener"
             self._listener = Listener(options.listen_database, name, options.tables, stored, self._turn.hurry)
+        self._pruner: Pruner | None = None
+        if options.retention and not options.drain:
+            name = f"{options.worker_id}-retention"
+            self._pruner = Pruner(
+                options.database, name, options.tables, options.retention, now=options.now, log=self._log
+            )
         self._outage = Outage()
         self._lock = threading.Lock()  # guards the four below
         self._threads: list[threading.Thread] = []
@@ -69,6 +76,8 @@ class QueueWorker:
                 self._threads.append(thread)
         if self._listener is not None:
             self._listener.start()
+        if self._pruner is not None:
+            self._pruner.start()
         for thread in self._threads:
             thread.start()
         return True
@@ -134,6 +143,8 @@ class QueueWorker:
             if last:
                 if self._listener is not None:
                     self._listener.stop()
+                if self._pruner is not None:
+                    self._pruner.stop()
                 self._complete()
                 if on_end is not None:
                     on_end()

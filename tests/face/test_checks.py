@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -77,6 +78,14 @@ WRONG: list[Any] = [
     pytest.param({"MAX_MEMORY_PER_PROCESS": 0.5}, "E033", "0.5, which is not a whole number", "500", id="E033"),
     pytest.param({"MAX_CRASHES": 0}, "E034", "0, which is not a whole number from 1 up", "3", id="E034"),
     pytest.param({"HEARTBEAT_FILE": 3}, "E035", "3, which is not a path", "worker.heartbeat", id="E035"),
+    pytest.param({"RETENTION": 7}, "E023", "7, which is not a dict", "timedelta(days=7)", id="E023"),
+    pytest.param({"RETENTION": {"failed": 7}}, "E023", "has a status 'failed'", "timedelta(days=7)", id="E023 status"),
+    pytest.param(
+        {"RETENTION": {"success": "7d"}}, "E023", "has '7d' for success", "timedelta(days=7)", id="E023 duration"
+    ),
+    pytest.param(
+        {"RETENTION": {"success": timedelta.max}}, "E023", "leave the status out", "timedelta(days=7)", id="E023 long"
+    ),
     pytest.param(
         {"JOB_ID_STRATEGY": 3}, "E017", "3, which is neither a dotted path nor a function", "uuid7", id="E017"
     ),

@@ -1,0 +1,98 @@
+"""The archive's index by finished_at is what retention and the admin's list go by, whatever the statistics say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from django_proletarian.connection import ClaimConnection, Statement
+from django_proletarian.retention import PRUNE, PRUNE_TYPES, _for_archive
+from django_proletarian.tables import Tables
+from tests.store.test_plans import execute, nodes
+
+TABLES = Tables()
+ROWS = 100_000
+INDEX = "archived_job_finished_at"
+PEEKED = 33  # rows that a sort of those that finished at one time may read beyond the last
+
+
+def fill(rows: int = ROWS) -> None:
+    """An archive in which few jobs failed, and a few finished long before all others."""
+    execute(
+        "INSERT INTO proletarian.archived_job SELECT gen_random_uuid(), "
+        "CASE WHEN number % 1000 = 0 THEN ':rare' ELSE ':proletarian/default' END, ':shop/mail', '1', 1, now(), now(), "
+        "CASE WHEN number % 500 = 0 THEN ':failure' ELSE ':success' END, "
+        "now() - CASE WHEN number < 1000 THEN interval '1 year' ELSE interval '0' END - number * interval '1 second' "
+        f"FROM generate_series(1, {rows}) AS number"
+    )
+
+
+def fill_and_analyze() -> None:
+    fill()
+    execute("ANALYZE proletarian.archived_job")
+
+
+def analyze_then_fill() -> None:
+    """The statistics know a hundred rows, all of one minute."""
+    fill(100)
+    execute("ANALYZE proletarian.archived_job")
+    fill()
+
+
+SITUATIONS = [fill, fill_and_analyze, analyze_then_fill]
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_a_prune_batch_reads_as_many_rows_as_it_may_and_no_more(
+    claim: ClaimConnection, situation: Callable[[], None]
+) -> None:
+    situation()
+    prune = Statement("proletarian_prune_plan", PRUNE_TYPES, _for_archive(PRUNE, TABLES, 1000))
+    for values in [
+        (7 * 86400, None, None, None, None, None),
+        (0, ":failure", [":rare"], None, 1577836800.0, "00000000-0000-0000-0000-000000000001"),
+        (30 * 86400, ":failure", None, None, 0.0, "00000000-0000-0000-0000-000000000001"),
+    ]:
+        claim.send(claim.begin())
+        plan = nodes(claim, claim.call(prune, *values), analyze=True)
+        claim.send("ROLLBACK")
+        kinds = {node["Node Type"] for node in plan}
+        assert "Seq Scan" not in kinds
+        [walk] = [node for node in plan if node.get("Index Name") == INDEX]
+        assert walk["Node Type"] == "Index Scan"
+        assert walk["Actual Rows"] <= 1000 + PEEKED
+        assert "finished_at < " in walk["Index Cond"]
+        assert "finished_at >= " in walk["Index Cond"]
+        # The rows are deleted by their place, not looked up by another index.
+        assert {node["Node Type"] for node in plan if node.get("Relation Name") == "archived_job"} == {
+            "Index Scan",
+            "Tid Scan",
+            "ModifyTable",
+        }
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_the_admins_list_reads_a_page_of_the_archive_and_no_more(situation: Callable[[], None]) -> None:
+    situation()
+    client = Client()
+    client.force_login(User.objects.create_superuser("boss"))
+    for filters in ({}, {"status": "success"}, {"queue": "proletarian/default"}):
+        with CaptureQueriesContext(connection) as queries:
+            assert client.get("/admin/django_proletarian/archivedjob/", filters).status_code == 200
+        [page] = [query["sql"] for query in queries if ' ORDER BY "proletarian"."archived_job"' in query["sql"]]
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {page}")
+            todo, plan = [cursor.fetchone()[0][0]["Plan"]], []
+        while todo:
+            plan.append(todo.pop())
+            todo += plan[-1].get("Plans", [])
+        [scan] = [node for node in plan if node.get("Relation Name") == "archived_job"]
+        assert (scan["Node Type"], scan["Index Name"], scan["Scan Direction"]) == ("Index Scan", INDEX, "Backward")
+        assert scan["Actual Rows"] <= 51 + PEEKED
+        assert "Sort" not in {node["Node Type"] for node in plan}
