@@ -21,6 +21,7 @@ from django_proletarian.log import EventLog
 from django_proletarian.outage import Outage, is_permanent, is_transient, pauses
 from django_proletarian.polling import JobBudget, PollingTurn
 from django_proletarian.slots import Slot, Slots
+from django_proletarian.presence import session_lock
 from django_proletarian.retention import Pruner
 from django_proletarian.store import ClaimBounds, seconds_to_next_job
 from django_proletarian.worker import WorkerOptions, process_jobs
@@ -47,6 +48,7 @@ class QueueWorker:
             stored = [names.to_stored(queue) for queue in options.queues]
             name = f"{options.worker_id}-listener"
             self._listener = Listener(options.listen_database, name, options.tables, stored, self._turn.hurry)
+        self._session_lock = session_lock(options.tables)
         self._pruner: Pruner | None = None
         if options.retention and not options.drain:
             name = f"{options.worker_id}-retention"
@@ -133,6 +135,8 @@ class QueueWorker:
         try:
             with ClaimConnection(self.options.database, name) as claim:
                 self._poll_until_stopped(claim, self._log.within(worker_thread_id=number), slot)
+            with ClaimConnection(self.options.database, name, on_open=[self._session_lock]) as claim:
+                self._poll_until_stopped(claim, self._log.within(worker_thread_id=number))
         finally:
             slot.end()
             connections.close_all()
