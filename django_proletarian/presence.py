@@ -24,7 +24,8 @@ class LiveWorker:
 
     worker_id: str
     connections: int  # of its threads, those that have polled
-    connected_at: datetime | None  # the first of them; None if the role may not know, as the next
+    running: int | None  # of those, how many hold a job now; None if the role may not know, as the next
+    connected_at: datetime | None  # the first of them
     host: str | None  # None on a Unix-domain socket too
 
 
@@ -33,14 +34,18 @@ def session_lock(tables: Tables) -> str:
     return f"SELECT pg_try_advisory_lock_shared({_signed(_all_workers(tables))}, {_signed(secrets.randbits(32))})"
 
 
-# The number behind the last dash of a connection's name is its thread's.
+# The number behind the last dash of a connection's name is its thread's. A claim's transaction is open as long as its
+# job runs, and no longer; while an atomic handler uses it, it is active, in a transaction that began before.
 LIVE_WORKERS = r"""
-SELECT min(regexp_replace(application_name, '-\d+$', '')), count(*), min(backend_start), min(host(client_addr))
+SELECT min(regexp_replace(application_name, '-\d+$', '')), count(*),
+       CASE WHEN count(state) = count(*) THEN count(*) FILTER (
+           WHERE state LIKE 'idle in transaction%%' OR (state = 'active' AND xact_start < query_start)) END,
+       min(backend_start), min(host(client_addr))
   FROM pg_locks JOIN pg_stat_activity USING (pid)
  WHERE locktype = 'advisory' AND objsubid = 2 AND classid = %s::oid
    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
  GROUP BY objid
- ORDER BY 1, 3
+ ORDER BY 1, min(backend_start), objid
 """
 
 
@@ -48,8 +53,10 @@ def live_workers(cursor: CursorWrapper, tables: Tables) -> list[LiveWorker]:
     """The workers that are connected now, in the order of their names."""
     cursor.execute(LIVE_WORKERS, [_all_workers(tables)])
     return [
-        LiveWorker(worker_id=worker_id or "?", connections=connections, connected_at=connected_at, host=host)
-        for worker_id, connections, connected_at, host in cursor.fetchall()
+        LiveWorker(
+            worker_id=worker_id or "?", connections=connections, running=running, connected_at=connected_at, host=host
+        )
+        for worker_id, connections, running, connected_at, host in cursor.fetchall()
     ]
 
 

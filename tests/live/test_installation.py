@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+import dj_database_url
 import psycopg
 import pytest
+from django.core.management import CommandError, call_command
+from django.db import connections
 
 from tests.live.processes import ROOT, WorkerProcess, archived, insert_jobs, sql
 from tests.postgres import Postgres, programs
-from tests.scratch import Scratch
 
 pytestmark = pytest.mark.server
 
@@ -37,13 +41,25 @@ def server() -> Iterator[Postgres]:
 
 
 @pytest.fixture
-def project(server: Postgres, tmp_path: Path) -> Iterator[Scratch]:
-    """A project whose database is empty, on a server that has no role of ours."""
+def url(server: Postgres, django_db_blocker: Any) -> Iterator[str]:
+    """An empty database, the alias "installed", on a server that has no role of ours."""
     sql(server.url, "CREATE DATABASE installed")
-    yield Scratch(tmp_path, of(server, "installed"))
+    connections.settings["installed"] = {**dj_database_url.parse(of(server, "installed")), "TIME_ZONE": None}
+    connections.settings["installed"] |= {"ATOMIC_REQUESTS": False, "AUTOCOMMIT": True, "OPTIONS": {}, "TEST": {}}
+    with django_db_blocker.unblock():
+        yield of(server, "installed")
+        connections["installed"].close()
+    del connections["installed"], connections.settings["installed"]
     sql(server.url, "DROP DATABASE IF EXISTS installed WITH (FORCE)")
     for (role,) in sql(server.url, "SELECT quote_ident(rolname) FROM pg_roles WHERE rolname !~ '^(pg_|postgres$)'"):
         sql(server.url, f"DROP ROLE {role}")
+
+
+def run(command: str, *arguments: str) -> str:
+    """Run proletarian_install or proletarian_uninstall on that database; return what it prints."""
+    out = io.StringIO()
+    call_command(f"proletarian_{command}", "--database", "installed", *arguments, stdout=out, stderr=out)
+    return out.getvalue()
 
 
 def of(server: Postgres, database: str, user: str = "postgres", password: str = "") -> str:
@@ -74,11 +90,11 @@ def psql(url: str, script: str) -> str:
 
 
 def test_a_worker_runs_as_the_role_that_was_installed_and_uninstalling_leaves_no_trace(
-    server: Postgres, project: Scratch, spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+    server: Postgres, url: str, spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = dumped(project.url)
+    before = dumped(url)
     monkeypatch.setenv("WORKERS_PASSWORD", "o'clock")
-    said = project.manage("proletarian_install", "--password-env", "WORKERS_PASSWORD")
+    said = run("install", "--password-env", "WORKERS_PASSWORD")
     assert said.splitlines() == [
         'Role "proletarian" created.',
         'Password of role "proletarian" set.',
@@ -87,105 +103,97 @@ def test_a_worker_runs_as_the_role_that_was_installed_and_uninstalling_leaves_no
         'GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON "proletarian"."job" TO "proletarian";',
         'GRANT SELECT, INSERT, TRUNCATE ON "proletarian"."archived_job" TO "proletarian";',
     ]
-    assert sql(project.url, PRIVILEGES, ["proletarian"]) == ORIGINALS
-    assert 'Role "proletarian" exists already.' in project.manage("proletarian_install")
+    assert sql(url, PRIVILEGES, ["proletarian"]) == ORIGINALS
+    assert 'Role "proletarian" exists already.' in run("install")
 
     login = of(server, "installed", "proletarian", "o'clock".replace("'", "%27"))
     with psycopg.connect(login) as role, pytest.raises(psycopg.errors.InsufficientPrivilege):
         role.execute("CREATE TABLE proletarian.mine ()")
     worker = spawn("--threads", "2", url=login)
-    insert_jobs(project.url, "no/handler", ["1", "2"])
+    insert_jobs(url, "no/handler", ["1", "2"])
     insert_jobs(login, "no/handler", ["3"])
     worker.says("not-retrying")
-    refused = project.manage("proletarian_uninstall", "--no-input", exit_code=1)
-    assert "Workers are alive: proletarian[proletarian/default]. Stop them first, or give --force." in refused
+    with pytest.raises(CommandError, match=r"Workers are alive: proletarian\[.*\]. Stop them first, or give --force."):
+        run("uninstall", "--no-input")
     with psycopg.connect(login) as stranger:
         assert worker.stop() == 0
-        refused = project.manage("proletarian_uninstall", "--no-input", exit_code=1)
-        assert 'Role "proletarian" is logged in, 1 times' in refused
+        with pytest.raises(CommandError, match='Role "proletarian" is logged in, 1 times'):
+            run("uninstall", "--no-input")
         stranger.rollback()
-    assert archived(project.url) == [(":no/handler", ":failure", 1)] * 3
+    assert archived(url) == [(":no/handler", ":failure", 1)] * 3
 
-    said = project.manage("proletarian_uninstall", "--no-input")
+    said = run("uninstall", "--no-input")
     assert said.splitlines() == [
         'Tables dropped from database "installed": proletarian.job, proletarian.archived_job.',
         'Role "proletarian" dropped.',
     ]
-    assert dumped(project.url) == before
-    again = project.manage("proletarian_uninstall", "--no-input", "--force")
+    assert dumped(url) == before
+    again = run("uninstall", "--no-input", "--force")
     assert 'There is no role "proletarian".' in again
 
 
-def test_the_printed_script_does_the_same_in_psql(server: Postgres, project: Scratch) -> None:
-    empty = dumped(project.url)
-    project.manage("proletarian_install", "--allow-pruning", "--role", 'wor"ker')
-    installed = dumped(project.url)
+def test_the_printed_script_does_the_same_in_psql(server: Postgres, url: str) -> None:
+    empty = dumped(url)
+    run("install", "--allow-pruning", "--role", 'wor"ker')
+    installed = dumped(url)
     recorded = "SELECT app, name FROM django_migrations ORDER BY id"
-    migrations = sql(project.url, recorded)
-    project.manage("proletarian_uninstall", "--no-input", "--role", 'wor"ker')
-    assert dumped(project.url) == empty
+    migrations = sql(url, recorded)
+    run("uninstall", "--no-input", "--role", 'wor"ker')
+    assert dumped(url) == empty
 
-    script = project.manage("proletarian_install", "--allow-pruning", "--role", 'wor"ker', "--print-sql")
-    assert dumped(project.url) == empty
-    psql(project.url, script)
-    assert dumped(project.url) == installed
-    assert sql(project.url, recorded) == migrations
-    assert sql(project.url, PRIVILEGES, ['wor"ker'])[0] == ("archived_job", "DELETE INSERT SELECT TRUNCATE")
-    assert "is left as it is" in psql(project.url, script)  # and can be run again
-    assert sql(project.url, recorded) == migrations
-    project.manage("proletarian_uninstall", "--no-input", "--role", 'wor"ker')
-    assert dumped(project.url) == empty
+    script = run("install", "--allow-pruning", "--role", 'wor"ker', "--print-sql")
+    assert dumped(url) == empty
+    psql(url, script)
+    assert dumped(url) == installed
+    assert sql(url, recorded) == migrations
+    assert sql(url, PRIVILEGES, ['wor"ker'])[0] == ("archived_job", "DELETE INSERT SELECT TRUNCATE")
+    assert "is left as it is" in psql(url, script)  # and can be run again
+    assert sql(url, recorded) == migrations
+    run("uninstall", "--no-input", "--role", 'wor"ker')
+    assert dumped(url) == empty
 
 
-def test_the_printed_script_makes_the_database_too_whatever_its_name(server: Postgres, project: Scratch) -> None:
+def test_the_printed_script_makes_the_database_too_whatever_its_name(server: Postgres, url: str) -> None:
     name = "a b'c\"d=e"
-    project.configure(f'DATABASES["default"]["NAME"] = {name!r}\n')
+    connections["installed"].settings_dict["NAME"] = name
     for create in (
-        lambda: psql(server.url, project.manage("proletarian_install", "--create-database", "--print-sql")),
-        lambda: project.manage("proletarian_install", "--create-database"),
+        lambda: psql(server.url, run("install", "--create-database", "--print-sql")),
+        lambda: run("install", "--create-database"),
     ):
         create()
         assert sql(server.url, "SELECT datname FROM pg_database WHERE datname ~ 'a b'") == [(name,)]
-        assert f'Database "{name}" exists already.' in project.manage("proletarian_install", "--create-database")
-        said = project.manage("proletarian_uninstall", "--no-input", "--drop-database")
+        assert f'Database "{name}" exists already.' in run("install", "--create-database")
+        said = run("uninstall", "--no-input", "--drop-database")
         assert said == f'Database "{name}" dropped.\nRole "proletarian" dropped.\n'
         assert sql(server.url, "SELECT FROM pg_database WHERE datname ~ 'a b'") == []
-    assert f'Database "{name}" dropped.' in project.manage("proletarian_uninstall", "--no-input", "--drop-database")
-    assert f'There is no database "{name}".' in project.manage("proletarian_uninstall", "--no-input")
+    assert f'Database "{name}" dropped.' in run("uninstall", "--no-input", "--drop-database")
+    assert f'There is no database "{name}".' in run("uninstall", "--no-input")
 
 
-def test_what_others_need_is_kept(server: Postgres, project: Scratch) -> None:
-    project.manage("proletarian_install")
+def test_what_others_need_is_kept(server: Postgres, url: str) -> None:
+    run("install")
     sql(
-        project.url,
+        url,
         "CREATE TABLE proletarian.mine (); GRANT SELECT ON proletarian.mine TO proletarian;"
         "INSERT INTO django_migrations (app, name, applied) VALUES ('shop', '0001_initial', now())",
     )
-    said = project.manage("proletarian_uninstall", "--no-input")
+    said = run("uninstall", "--no-input")
     assert 'Role "proletarian" is kept: role "proletarian" cannot be dropped because some objects depend on it' in said
-    assert sql(project.url, "SELECT tablename FROM pg_tables WHERE schemaname = 'proletarian'") == [("mine",)]
-    assert sql(project.url, "SELECT app FROM django_migrations") == [("shop",)]
-    sql(project.url, "DROP TABLE proletarian.mine")
-    assert 'Role "proletarian" dropped.' in project.manage("proletarian_uninstall", "--no-input")
+    assert sql(url, "SELECT tablename FROM pg_tables WHERE schemaname = 'proletarian'") == [("mine",)]
+    assert sql(url, "SELECT app FROM django_migrations") == [("shop",)]
+    sql(url, "DROP TABLE proletarian.mine")
+    assert 'Role "proletarian" dropped.' in run("uninstall", "--no-input")
 
 
-def test_nothing_is_dropped_until_the_name_is_typed(server: Postgres, project: Scratch) -> None:
-    project.manage("proletarian_install")
-    for typed in ("", "y\n", "proletarian\n"):
-        done = subprocess.run(
-            [sys.executable, "-m", "django", "proletarian_uninstall"],
-            cwd=project.directory,
-            env=project.environment(),
-            input=typed,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        assert done.returncode == 1
-        assert 'Type the name of the database, "installed", to go on' in done.stdout
-        assert "Nothing was changed" in done.stderr
-    assert sql(project.url, PRIVILEGES, ["proletarian"]) == ORIGINALS
+def test_nothing_is_dropped_until_the_name_is_typed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("install")
+    for typed in ("", "y", "proletarian"):
+        monkeypatch.setattr("builtins.input", lambda prompt, typed=typed: typed)
+        with pytest.raises(CommandError, match=r"That is not its name\. Nothing was changed\."):
+            run("uninstall")
+    assert sql(url, PRIVILEGES, ["proletarian"]) == ORIGINALS
+    monkeypatch.setattr("builtins.input", lambda prompt: "installed")
+    assert "Tables dropped" in run("uninstall")
 
 
 @pytest.mark.parametrize(
@@ -195,11 +203,11 @@ def test_nothing_is_dropped_until_the_name_is_typed(server: Postgres, project: S
         (["--role", "pg_mine"], 'role name "pg_mine" is reserved'),
         (["--password-env", "NOT_SET"], "The environment variable NOT_SET is not set, or empty."),
         (["--print-sql", "--password-env", "HOME"], "A printed script has no password in it."),
-        (["--database", "nowhere"], 'There is no database "nowhere". DATABASES has: default.'),
     ],
 )
-def test_an_option_that_can_not_be_is_named(project: Scratch, arguments: list[str], named: str) -> None:
-    assert named in project.manage("proletarian_install", *arguments, exit_code=1)
+def test_an_option_that_can_not_be_is_named(url: str, arguments: list[str], named: str) -> None:
+    with pytest.raises(CommandError, match=named):
+        run("install", *arguments)
 
 
 def make(server: Postgres, target: str, **variables: str) -> str:
@@ -219,13 +227,13 @@ def make(server: Postgres, target: str, **variables: str) -> str:
     return done.stdout
 
 
-def test_the_make_targets_take_psqls_variables(server: Postgres, project: Scratch) -> None:
+def test_the_make_targets_take_psqls_variables(server: Postgres, url: str) -> None:
     assert 'Database "proletarian" created.' in make(server, "examples.db.install")
     assert sql(of(server, "proletarian"), PRIVILEGES, ["proletarian"]) == ORIGINALS
     assert make(server, "examples.db.uninstall") == 'Database "proletarian" dropped.\nRole "proletarian" dropped.\n'
     assert sql(server.url, "SELECT FROM pg_database WHERE datname = 'proletarian'") == []
-    before = dumped(project.url)
+    before = dumped(url)
     ours = {"DATABASE_NAME": "installed", "CREATE_DATABASE": "off"}
     assert 'Tables in database "installed"' in make(server, "examples.db.install", **ours)
     assert 'Tables dropped from database "installed"' in make(server, "examples.db.uninstall", **ours)
-    assert dumped(project.url) == before
+    assert dumped(url) == before
