@@ -69,6 +69,7 @@ class Settings:
     max_crashes: int
     heartbeat_file: str | None
     retention: Mapping[str, float]
+    metrics_token: str | None
 
     @property
     def tables(self) -> Tables:
@@ -85,6 +86,7 @@ class Option:
     check_id: str
     example: str  # Python source of a value that can be pasted
     may_be_path: bool = False  # a str is the dotted path of the value
+    is_secret: bool = False  # the value is shown nowhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,12 @@ def _retention(value: Any) -> dict[str, float]:
     return {str(k): float(v.total_seconds() if isinstance(v, timedelta) else v) for k, v in value.items()}
 
 
+def _token(value: Any) -> str | None:
+    if value is not None and (not isinstance(value, str) or len(value) < 16 or not value.isascii() or " " in value):
+        raise ValueError("is not a text of 16 or more ASCII characters without spaces")
+    return value
+
+
 def _alias(value: Any) -> str | None:
     if value is not None and value not in django_settings.DATABASES:
         raise ValueError("is not an alias of DATABASES")
@@ -239,6 +247,7 @@ OPTIONS = (
     Option("MAX_CRASHES", 3, _count, "E034", "3"),
     Option("HEARTBEAT_FILE", None, _path, "E035", '"/run/shop/worker.heartbeat"'),
     Option("RETENTION", {}, _retention, "E023", '{"success": timedelta(days=7), "failure": timedelta(days=90)}'),
+    Option("METRICS_TOKEN", None, _token, "E024", 'os.environ["METRICS_TOKEN"]', is_secret=True),
 )
 
 
@@ -270,7 +279,7 @@ def read(given: object) -> tuple[Settings, list[Problem]]:
 def _problem(option: Option, value: object, why: str) -> Problem:
     return Problem(
         option.check_id,
-        f"PROLETARIAN[{option.key!r}] is {value!r}, which {why}.",
+        f"PROLETARIAN[{option.key!r}] is {'set to what' if option.is_secret else f'{value!r}, which'} {why}.",
         f'For example: PROLETARIAN = {{"{option.key}": {option.example}}}.',
     )
 

@@ -65,7 +65,7 @@ def overview(database: str, tables: Tables, queues: Iterable[str]) -> Overview:
     """How things stand in `database` now. `queues` are told of even if they are empty."""
     with transaction.atomic(using=database), connections[database].cursor() as cursor:
         prefer_indexes(cursor)
-        cursor.execute("SELECT now()")
+        cursor.execute("SELECT statement_timestamp()")
         [taken_at] = cursor.fetchone()
         return Overview(
             taken_at=taken_at,
@@ -101,14 +101,23 @@ WITH RECURSIVE present AS (
 )
 SELECT asked.queue,
        (SELECT count(*) FROM (
-           SELECT FROM {job} AS job WHERE job.queue = asked.queue AND process_at <= now() LIMIT %(limit)s) AS counted),
+            SELECT FROM {job} AS job
+             WHERE job.queue = asked.queue AND process_at <= statement_timestamp()
+             LIMIT %(limit)s) AS due),
        (SELECT count(*) FROM (
-           SELECT FROM {job} AS job WHERE job.queue = asked.queue AND process_at > now() LIMIT %(limit)s) AS counted),
-       (SELECT extract(epoch FROM now() - process_at)::float8 FROM {job} AS job
-         WHERE job.queue = asked.queue AND process_at <= now() ORDER BY process_at LIMIT 1)
+            SELECT FROM {job} AS job
+             WHERE job.queue = asked.queue AND process_at > statement_timestamp()
+             LIMIT %(limit)s) AS scheduled),
+       (SELECT extract(epoch FROM statement_timestamp() - process_at)::float8
+          FROM {job} AS job
+         WHERE job.queue = asked.queue AND process_at <= statement_timestamp()
+         ORDER BY process_at
+         LIMIT 1)
   FROM asked
 """
-ESTIMATE: LiteralString = "EXPLAIN (FORMAT JSON) SELECT FROM {job} WHERE queue = %s AND process_at {comparison} now()"
+ESTIMATE: LiteralString = """
+EXPLAIN (FORMAT JSON) SELECT FROM {job} WHERE queue = %s AND process_at {comparison} statement_timestamp()
+"""
 
 
 def queue_states(cursor: CursorWrapper, tables: Tables, queues: Iterable[str]) -> list[QueueState]:
@@ -145,14 +154,14 @@ def _estimated_rows(cursor: CursorWrapper) -> int:
 FINISHED: LiteralString = """
 WITH recent AS MATERIALIZED (
     SELECT queue, status, finished_at FROM {archived_job}
-     WHERE finished_at > now() - interval '1 day'
+     WHERE finished_at > statement_timestamp() - interval '1 day'
      ORDER BY finished_at DESC
      LIMIT %s
 )
 SELECT queue, status,
-       count(*) FILTER (WHERE finished_at > now() - interval '1 hour'), count(*),
+       count(*) FILTER (WHERE finished_at > statement_timestamp() - interval '1 hour'), count(*),
        (SELECT count(*) FROM recent),
-       (SELECT extract(epoch FROM now() - min(finished_at))::float8 FROM recent)
+       (SELECT extract(epoch FROM statement_timestamp() - min(finished_at))::float8 FROM recent)
   FROM recent
  GROUP BY queue, status
  ORDER BY queue, status

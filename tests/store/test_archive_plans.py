@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -10,6 +11,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from django_proletarian import metrics, overview
 from django_proletarian.connection import ClaimConnection, Statement
 from django_proletarian.retention import PRUNE, PRUNE_TYPES, _for_archive
 from django_proletarian.tables import Tables
@@ -78,21 +80,57 @@ def test_a_prune_batch_reads_as_many_rows_as_it_may_and_no_more(
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_the_admins_list_reads_a_page_of_the_archive_and_no_more(situation: Callable[[], None]) -> None:
+def test_admin_overview_and_metrics_read_no_more_than_they_show(
+    situation: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     situation()
+    admins_list_reads_one_page()
+    overview_reads_no_more_than_it_counts(monkeypatch)
+
+
+def admins_list_reads_one_page() -> None:
     client = Client()
     client.force_login(User.objects.create_superuser("boss"))
     for filters in ({}, {"status": "success"}, {"queue": "proletarian/default"}):
         with CaptureQueriesContext(connection) as queries:
             assert client.get("/admin/django_proletarian/archivedjob/", filters).status_code == 200
         [page] = [query["sql"] for query in queries if ' ORDER BY "proletarian"."archived_job"' in query["sql"]]
-        with connection.cursor() as cursor:
-            cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {page}")
-            todo, plan = [cursor.fetchone()[0][0]["Plan"]], []
-        while todo:
-            plan.append(todo.pop())
-            todo += plan[-1].get("Plans", [])
+        plan = plan_of(page)
         [scan] = [node for node in plan if node.get("Relation Name") == "archived_job"]
         assert (scan["Node Type"], scan["Index Name"], scan["Scan Direction"]) == ("Index Scan", INDEX, "Backward")
         assert scan["Actual Rows"] <= 51 + PEEKED
         assert "Sort" not in {node["Node Type"] for node in plan}
+
+
+def plan_of(statement: str) -> list[dict[str, Any]]:
+    """Every node of the plan that Django's connection runs a statement with."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}")
+        todo, plan = [cursor.fetchone()[0][0]["Plan"]], []
+    while todo:
+        plan.append(todo.pop())
+        todo += plan[-1].get("Plans", [])
+    return plan
+
+
+def overview_reads_no_more_than_it_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, limit in ((overview, "MOST_COUNTED"), (overview, "MOST_RECENT"), (metrics, "MOST_RECENT")):
+        monkeypatch.setattr(module, limit, 500)
+    execute(
+        "INSERT INTO proletarian.job SELECT job_id, queue, job_type, payload, attempts, enqueued_at, "
+        "now() + (row_number() OVER () - 20000) * interval '1 second' FROM proletarian.archived_job"
+    )
+    with connection.cursor() as cursor, CaptureQueriesContext(connection) as queries:
+        overview.prefer_indexes(cursor)
+        overview.queue_states(cursor, TABLES, ["mail"])
+        overview.finished_jobs(cursor, TABLES)
+        metrics.recent_jobs(cursor, TABLES)
+    for query in queries:
+        statement = query["sql"].strip().removeprefix("EXPLAIN (FORMAT JSON) ")
+        if statement.startswith("SET") or statement != query["sql"].strip():
+            continue
+        scans = [node for node in plan_of(statement) if "Relation Name" in node]
+        assert {node["Node Type"] for node in scans} <= {"Index Scan", "Index Only Scan"}
+        assert {node["Index Name"] for node in scans} <= {INDEX, "job_queue_process_at"}
+        # In each loop, which is one for each queue.
+        assert all(node["Actual Rows"] <= 501 for node in scans)
