@@ -246,16 +246,22 @@ class Pruner:
 
     def _run(self) -> None:
         pause = INTERVAL * random.uniform(0, 1)  # noqa: S311 # no secret
+        is_failing = False
         while not self._stop.wait(pause):
             pause = INTERVAL * random.uniform(0.5, 1)  # noqa: S311
             try:
                 with self._connection:
                     for old in self._olds:
                         self._prune(old)
+                is_failing = False
+            except psycopg.errors.LockNotAvailable:
+                pass  # a job that ran again is just replacing one of those rows
             except (psycopg.Error, DjangoDatabaseError, CanNotPrune) as error:
-                self._log(events.RETENTION_ERROR, error=error)
+                if not is_failing:
+                    self._log(events.RETENTION_ERROR, error=error)
+                is_failing = True
                 if isinstance(error, CanNotPrune) or is_permanent(error):
-                    return  # said once: only a person can mend it
+                    return  # only a person can mend it
 
     def _prune(self, old: Old) -> None:
         """Delete all that is old enough, unless another session is at it already."""

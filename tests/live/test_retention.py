@@ -273,5 +273,22 @@ def test_workers_that_may_not_delete_say_so_once_and_work_on(
     eventually(lambda: (":tests/pass", ":success", 1) in archived(original))
 
 
+@override_settings(PROLETARIAN={"RETENTION": KEPT})
+def test_a_locked_row_keeps_nobody_and_is_deleted_when_it_is_free(
+    hasty: None, run_worker: RunWorker, events: Events
+) -> None:
+    archive(10, 3)
+    with psycopg.connect(url_of()) as other:
+        other.execute("SELECT FROM proletarian.archived_job FOR UPDATE")
+        run_worker(worker_id="pruner")
+        waits = (
+            "SELECT 1 FROM pg_stat_activity WHERE application_name = 'pruner-retention' AND wait_event_type = 'Lock'"
+        )
+        eventually(lambda: sql(url_of(), waits))
+        eventually(lambda: not sql(url_of(), waits))  # given up, though the row is locked still
+    eventually(lambda: left() == {})
+    assert events["retention-error"] == []
+
+
 def test_without_the_setting_nothing_is_deleted_and_no_thread_runs(run_worker: RunWorker) -> None:
     assert run_worker()._pruner is None

@@ -73,7 +73,10 @@ def described(taken: Overview, database: str) -> Iterator[str]:
         yield "(not counted: the archive has no index on finished_at; proletarian_prune tells how to build it)"
     yield f"Archived in all: {'unknown before an ANALYZE' if taken.archived is None else f'~{taken.archived:,}'}"
     yield ""
-    yield from as_table([["worker", "host", "connected", "threads", "running"], *worker_rows(taken)])
+    if taken.workers:
+        yield from as_table([["worker", "host", "connected", "threads", "running"], *worker_rows(taken)])
+    else:
+        yield "No worker is connected."
     if has_estimates(taken):
         yield "~ is an estimate."
 
