@@ -19,7 +19,7 @@ from django_proletarian import names, schema
 from django_proletarian.presence import LiveWorker, live_workers
 from django_proletarian.tables import Tables, quoted
 
-MOST_COUNTED = 10_000  # rows of one queue, due or scheduled
+MOST_COUNTED = 5_000  # rows of one queue, due or scheduled
 MOST_RECENT = 20_000  # archived jobs, the newest
 HOUR, DAY = 3600, 86400  # seconds
 
