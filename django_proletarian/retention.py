@@ -81,7 +81,7 @@ WITH walked AS MATERIALIZED (
 ), pruned AS (
     DELETE FROM {archived_job}
      WHERE ctid = ANY(ARRAY(SELECT row_id FROM walked WHERE is_asked_for))
-       -- A job that ran again has a new finished_at, and its row may stand where the old one stood.
+       -- Again, for a job that was run again while this waited for its row: that has a new finished_at.
        AND finished_at < COALESCE($4, statement_timestamp()) - $1 * interval '1 second'
  RETURNING 1
 )

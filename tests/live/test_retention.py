@@ -15,6 +15,7 @@ from django.test import override_settings
 
 from django_proletarian import QueueWorker, enqueue, job_handler, retention
 from django_proletarian.connection import PrivateConnection
+from django_proletarian.management.commands import proletarian_prune
 from django_proletarian.retention import Old, prune_batch
 from django_proletarian.tables import Tables
 from tests.conftest import eventually, rows
@@ -144,6 +145,14 @@ def test_a_job_that_ran_again_meanwhile_is_kept() -> None:
             prune_batch(private, TABLES, Old(older_than=86400), None)
     prune("--older-than", "1d")
     assert sum(left().values()) == 1
+
+
+def test_the_command_comes_back_for_a_row_that_was_locked(monkeypatch: pytest.MonkeyPatch) -> None:
+    archive(3, 1)
+    with psycopg.connect(url_of()) as other:
+        other.execute("SELECT FROM proletarian.archived_job FOR UPDATE")
+        monkeypatch.setattr(proletarian_prune, "sleep", lambda seconds: other.rollback())
+        assert prune("--older-than", "1d").startswith("1 archived job pruned")
 
 
 def test_while_another_session_prunes_nothing_is_deleted() -> None:

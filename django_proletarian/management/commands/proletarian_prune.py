@@ -18,7 +18,7 @@ from django_proletarian.connection import PrivateConnection
 from django_proletarian.management.databases import database_of
 from django_proletarian.retention import Batch, CanNotPrune, Old, count_old, prune_batch
 
-OTHERS_TURN = 0.05  # seconds to wait while another session prunes
+OTHERS_TURN = 0.05  # seconds to wait while another session prunes, or holds one of the rows
 
 
 class Command(BaseCommand):
@@ -103,7 +103,11 @@ def batches(connection: PrivateConnection, old: Old, batch_size: int) -> Iterato
     """Prune batch after batch, each when no other session prunes."""
     tables, place = conf.settings().tables, None
     while True:
-        batch = prune_batch(connection, tables, old, conf.now(), place=place, batch_size=batch_size)
+        try:
+            batch = prune_batch(connection, tables, old, conf.now(), place=place, batch_size=batch_size)
+        except psycopg.errors.LockNotAvailable:
+            connection.close()
+            batch = None  # a job that ran again is just replacing one of those rows
         if batch is None:
             sleep(OTHERS_TURN)
             continue
