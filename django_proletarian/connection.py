@@ -144,7 +144,8 @@ class PrivateConnection:
 
         A value is None, a str, a number, an aware datetime, or a list of such.
         """
-        literals = self._literals(values)
+        pgconn = self._pgconn or self._open()
+        literals = [_literal(pgconn, value) for value in values]
         if not self._keeps_session:
             return statement.inline(literals)
         if statement.name not in self._prepared:
@@ -154,11 +155,8 @@ class PrivateConnection:
 
     def inline(self, statement: Statement, *values: object) -> str:
         """SQL that runs `statement` once, planned for these very values."""
-        return statement.inline(self._literals(values))
-
-    def _literals(self, values: Sequence[object]) -> list[str]:
         pgconn = self._pgconn or self._open()
-        return [_literal(pgconn, value) for value in values]
+        return statement.inline([_literal(pgconn, value) for value in values])
 
     def send(self, *statements: str) -> list[Any]:
         """Run the statements in one round trip; return the rows of the last one, as tuples of text or None."""

@@ -81,8 +81,9 @@ WITH walked AS MATERIALIZED (
 ), pruned AS (
     DELETE FROM {archived_job}
      WHERE ctid = ANY(ARRAY(SELECT row_id FROM walked WHERE is_asked_for))
-       -- Again, for a job that was run again while this waited for its row: that has a new finished_at.
-       AND finished_at < COALESCE($4, statement_timestamp()) - $1 * interval '1 second'
+       -- Again, for a job that was run again while this waited for its row: that has a new finished_at. With a sum, so
+       -- that the rows are found by their place alone: the index might mean all that are old enough.
+       AND finished_at + interval '0' < COALESCE($4, statement_timestamp()) - $1 * interval '1 second'
  RETURNING 1
 )
 SELECT (SELECT count(*) FROM pruned), (SELECT count(*) FROM walked), extract(epoch FROM finished_at)::float8, job_id
