@@ -25,6 +25,8 @@ PEEKED = 33  # rows that a sort of those that finished at one time may read beyo
 
 def fill(rows: int = ROWS) -> None:
     """An archive in which few jobs failed, and a few finished long before all others."""
+    # An automatic ANALYZE that comes while rows are not committed yet would count none.
+    execute("ALTER TABLE proletarian.archived_job SET (autovacuum_enabled = off)")
     execute(
         "INSERT INTO proletarian.archived_job SELECT gen_random_uuid(), "
         "CASE WHEN number % 1000 = 0 THEN ':rare' ELSE ':proletarian/default' END, ':shop/mail', '1', 1, now(), now(), "
@@ -98,7 +100,7 @@ def admins_list_reads_one_page() -> None:
         plan = plan_of(page)
         [scan] = [node for node in plan if node.get("Relation Name") == "archived_job"]
         assert (scan["Node Type"], scan["Index Name"], scan["Scan Direction"]) == ("Index Scan", INDEX, "Backward")
-        assert scan["Actual Rows"] <= 51 + PEEKED
+        assert scan["Actual Rows"] <= 51 + PEEKED, plan
         assert "Sort" not in {node["Node Type"] for node in plan}
 
 
