@@ -20,9 +20,9 @@ from django_proletarian.listener import Listener
 from django_proletarian.log import EventLog
 from django_proletarian.outage import Outage, is_permanent, is_transient, pauses
 from django_proletarian.polling import JobBudget, PollingTurn
-from django_proletarian.slots import Slot, Slots
 from django_proletarian.presence import session_lock
 from django_proletarian.retention import Pruner
+from django_proletarian.slots import Slot, Slots
 from django_proletarian.store import ClaimBounds, seconds_to_next_job
 from django_proletarian.worker import WorkerOptions, process_jobs
 
@@ -133,10 +133,8 @@ class QueueWorker:
     def _work(self, number: int, name: str, on_end: Callable[[], object] | None) -> None:
         slot = self.slots.slot(number)
         try:
-            with ClaimConnection(self.options.database, name) as claim:
-                self._poll_until_stopped(claim, self._log.within(worker_thread_id=number), slot)
             with ClaimConnection(self.options.database, name, on_open=[self._session_lock]) as claim:
-                self._poll_until_stopped(claim, self._log.within(worker_thread_id=number))
+                self._poll_until_stopped(claim, self._log.within(worker_thread_id=number), slot)
         finally:
             slot.end()
             connections.close_all()

@@ -227,38 +227,3 @@ def stopping_on_signals(ends: SimpleQueue[str]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def log_to_stderr(verbosity: int) -> None:
-    """Show the worker's log, if the project's LOGGING sends it nowhere: from INFO, or DEBUG with --verbosity 2."""
-    logger = logging.getLogger("django_proletarian")
-    if logger.hasHandlers() or verbosity == 0:
-        return
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO if verbosity == 1 else logging.DEBUG)
-
-
-def exit_now() -> NoReturn:
-    """End the process although handlers run: the server gives up their jobs' locks, and the jobs stay queued."""
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # sys.exit would wait for threads that a handler has started, perhaps for ever.
-    os._exit(1)
-
-
-def explained(error: BaseException, options: WorkerOptions) -> str:
-    """What ended the worker, for a person who has to mend it."""
-    text = str(error).strip()
-    if isinstance(error, UndefinedTable | InvalidSchemaName):
-        migrate = f"manage.py migrate django_proletarian --database {options.database}"
-        return f'The tables are missing in database "{options.database}": {text}\nMake them with: {migrate}'
-    if isinstance(error, InsufficientPrivilege):
-        return (
-            f'The role that database "{options.database}" is used as lacks a right: {text}\n'
-            f"It needs SELECT, INSERT, UPDATE and DELETE on {options.tables.job}, "
-            f"and SELECT and INSERT on {options.tables.archived_job}: manage.py proletarian_install grants them."
-        )
-    return f"The worker stopped because of an error: {type(error).__name__}: {text}"
