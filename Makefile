@@ -7,17 +7,28 @@ PYTEST_ARGS ?= -n auto
 BIN := .venv/bin
 export PORT
 
-.PHONY: help demo serve test chaos bench lint format clean
+.PHONY: help demo serve test chaos bench lint format clean examples.db.install examples.db.uninstall
 .DEFAULT_GOAL := help
 
 help: ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+	@sed -n 's/^\([a-z.]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 32
 
 demo: .venv/.has-demo ## See the example shop run: ten orders, their jobs, the archive (a minute)
 	@$(BIN)/python example_project/demo.py
 
 serve: .venv/.has-demo ## Run the example shop until Ctrl-C: web server, worker, admin (PORT=8000)
 	@$(BIN)/python example_project/serve.py
+
+# The server, user and password are psql's variables: PGHOST, PGPORT, PGUSER, PGPASSWORD, or a ~/.pgpass.
+DATABASE_NAME ?= proletarian
+CREATE_DATABASE ?= on
+EXAMPLES_MANAGE = DATABASE_URL='postgres:///$(DATABASE_NAME)' $(BIN)/python example_project/manage.py
+
+examples.db.install: .venv/.has-demo ## Role, database (CREATE_DATABASE=off: none) and tables, as DATABASE_NAME
+	@$(EXAMPLES_MANAGE) proletarian_install $(if $(filter off,$(CREATE_DATABASE)),,--create-database)
+
+examples.db.uninstall: .venv/.has-demo ## Drop them (CREATE_DATABASE=off: only the tables and the role)
+	@$(EXAMPLES_MANAGE) proletarian_uninstall --no-input $(if $(filter off,$(CREATE_DATABASE)),,--drop-database)
 
 test: .venv/.has-test ## Run the tests; PYTEST_ARGS="-k retry" for some of them
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -23,6 +23,7 @@ from django.db import connections
 from django.utils.module_loading import import_string
 
 from django_proletarian import names
+from django_proletarian.durations import LONGEST
 from django_proletarian.errors import InvalidRetryStrategy
 from django_proletarian.handlers import Handler
 from django_proletarian.handlers import handler_of as registered_handler_of
@@ -67,6 +68,8 @@ class Settings:
     max_memory_per_process: int | None  # MiB
     max_crashes: int
     heartbeat_file: str | None
+    retention: Mapping[str, float]
+    metrics_token: str | None
 
     @property
     def tables(self) -> Tables:
@@ -83,6 +86,7 @@ class Option:
     check_id: str
     example: str  # Python source of a value that can be pasted
     may_be_path: bool = False  # a str is the dotted path of the value
+    is_secret: bool = False  # the value is shown nowhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +169,26 @@ def _worker_id(value: Any) -> str | None:
     return value
 
 
+def _retention(value: Any) -> dict[str, float]:
+    if not isinstance(value, Mapping):
+        raise ValueError("is not a dict of statuses and how long to keep their archived jobs")
+    for status, duration in value.items():
+        if status not in ("success", "failure"):
+            raise ValueError(f'has a status {status!r}; there are "success" and "failure"')
+        seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+            raise ValueError(f"has {duration!r} for {status}, which is no timedelta, or number of seconds, above zero")
+        if seconds > LONGEST.total_seconds():
+            raise ValueError(f"has {duration!r} for {status}; leave the status out to keep its jobs for ever")
+    return {str(k): float(v.total_seconds() if isinstance(v, timedelta) else v) for k, v in value.items()}
+
+
+def _token(value: Any) -> str | None:
+    if value is not None and (not isinstance(value, str) or len(value) < 16 or not value.isascii() or " " in value):
+        raise ValueError("is not a text of 16 or more ASCII characters without spaces")
+    return value
+
+
 def _alias(value: Any) -> str | None:
     if value is not None and value not in django_settings.DATABASES:
         raise ValueError("is not an alias of DATABASES")
@@ -222,6 +246,8 @@ OPTIONS = (
     Option("MAX_MEMORY_PER_PROCESS", None, _count_or_none, "E033", "500"),
     Option("MAX_CRASHES", 3, _count, "E034", "3"),
     Option("HEARTBEAT_FILE", None, _path, "E035", '"/run/shop/worker.heartbeat"'),
+    Option("RETENTION", {}, _retention, "E023", '{"success": timedelta(days=7), "failure": timedelta(days=90)}'),
+    Option("METRICS_TOKEN", None, _token, "E024", 'os.environ["METRICS_TOKEN"]', is_secret=True),
 )
 
 
@@ -253,7 +279,7 @@ def read(given: object) -> tuple[Settings, list[Problem]]:
 def _problem(option: Option, value: object, why: str) -> Problem:
     return Problem(
         option.check_id,
-        f"PROLETARIAN[{option.key!r}] is {value!r}, which {why}.",
+        f"PROLETARIAN[{option.key!r}] is {'set to what' if option.is_secret else f'{value!r}, which'} {why}.",
         f'For example: PROLETARIAN = {{"{option.key}": {option.example}}}.',
     )
 
@@ -395,6 +421,7 @@ WORKER_SETTINGS = (
     "on_polling_error",
     "on_shutdown",
     "clock",
+    "retention",
 )
 
 

@@ -81,14 +81,16 @@ class PrivateConnection:
 
     `database` is the alias to connect as; `name` is what the server shows as application_name. Opened when first used,
     by the thread that uses it, which must also close it. Errors are psycopg's, or Django's where connecting failed.
+    `on_open` are statements that it begins with, where it keeps its session.
 
     Statements are collected into messages, each sent whole by the simple query protocol: one round trip, however many
     statements. Values are written into the text, since only so several statements fit into one message.
     """
 
-    def __init__(self, database: str, name: str) -> None:
+    def __init__(self, database: str, name: str, *, on_open: Sequence[str] = ()) -> None:
         self.database = database
         self._name = name
+        self._on_open = on_open
         self._wrapper: BaseDatabaseWrapper | None = None
         self._pgconn: PGconn | None = None
         self._begin = BEGIN
@@ -160,6 +162,11 @@ class PrivateConnection:
             self._prepared.add(statement.name)
         return f"EXECUTE {statement.name}({', '.join(literals)})"
 
+    def inline(self, statement: Statement, *values: object) -> str:
+        """SQL that runs `statement` once, planned for these very values."""
+        pgconn = self._pgconn or self._open()
+        return statement.inline([_literal(pgconn, value) for value in values])
+
     def send(self, *statements: str) -> list[Any]:
         """Run the statements in one round trip; return the rows of the last one, as tuples of text or None."""
         pgconn = self._pgconn or self._open()
@@ -194,7 +201,7 @@ class PrivateConnection:
         self._prepared.clear()
         if self._keeps_session:
             self._begin = BEGIN
-            self.send(*_set("SESSION", settings))
+            self.send(*_set("SESSION", settings), *self._on_open)
         else:
             self._begin = "; ".join([BEGIN, *_set("LOCAL", settings)])
         return self._pgconn

@@ -82,6 +82,10 @@ INTERRUPTED_WHILE_SHUTTING_DOWN = Event(
     logging.INFO,
     signals.interrupted_while_shutting_down,
 )
+ARCHIVED_JOBS_PRUNED = Event(
+    "proletarian.retention", "archived-jobs-pruned", logging.INFO, signals.archived_jobs_pruned
+)
+RETENTION_ERROR = Event("proletarian.retention", "retention-error", logging.ERROR, signals.retention_error)
 
 WORKER_PROCESS_STARTED = Event(
     "proletarian.supervisor", "worker-process-started", logging.INFO, signals.worker_process_started

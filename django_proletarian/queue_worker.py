@@ -22,6 +22,8 @@ from django_proletarian.listener import Listener
 from django_proletarian.log import EventLog
 from django_proletarian.outage import Backoff, Outage, is_permanent, is_transient
 from django_proletarian.polling import JobBudget, PollingTurn
+from django_proletarian.presence import session_lock
+from django_proletarian.retention import Pruner
 from django_proletarian.slots import Slot, Slots
 from django_proletarian.store import ClaimBounds, seconds_to_next_job
 from django_proletarian.worker import WorkerOptions, process_jobs
@@ -48,6 +50,13 @@ class QueueWorker:
             stored = [names.to_stored(queue) for queue in options.queues]
             name = f"{options.worker_id}-listener"
             self._listener = Listener(options.listen_database, name, options.tables, stored, self._turn.hurry)
+        self._session_lock = session_lock(options.tables)
+        self._pruner: Pruner | None = None
+        if options.retention and not options.drain:
+            name = f"{options.worker_id}-retention"
+            self._pruner = Pruner(
+                options.database, name, options.tables, options.retention, now=options.now, log=self._log
+            )
         self._outage = Outage()
         self._lock = threading.Lock()  # guards the four below
         self._threads: list[threading.Thread] = []
@@ -71,6 +80,8 @@ class QueueWorker:
                 self._threads.append(thread)
         if self._listener is not None:
             self._listener.start()
+        if self._pruner is not None:
+            self._pruner.start()
         for thread in self._threads:
             thread.start()
         return True
@@ -125,7 +136,7 @@ class QueueWorker:
     def _work(self, number: int, name: str, on_end: Callable[[], object] | None) -> None:
         slot = self.slots.slot(number)
         try:
-            with ClaimConnection(self.options.database, name) as claim:
+            with ClaimConnection(self.options.database, name, on_open=[self._session_lock]) as claim:
                 self._poll_until_stopped(claim, self._log.within(worker_thread_id=number), slot)
         finally:
             close_event_loop()
@@ -138,6 +149,8 @@ class QueueWorker:
             if last:
                 if self._listener is not None:
                     self._listener.stop()
+                if self._pruner is not None:
+                    self._pruner.stop()
                 self._complete()
                 if on_end is not None:
                     on_end()

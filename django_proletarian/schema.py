@@ -1,4 +1,4 @@
-"""The DDL of Proletarian's tables, for migration 0001 and for test runs without migrations.
+"""The DDL of Proletarian's tables and of what we add to them, for the migrations and for test runs without migrations.
 
 Released text: never edit it, a change is a new migration. The definitions are the original's. What surrounds them lets
 tables that a Clojure installation made be adopted as they are, by a role that may not create anything.
@@ -100,6 +100,32 @@ $$;
 
 DROP_TABLE = "DROP TABLE IF EXISTS {table};"
 
+# -- 0002: an index of ours on the archive ---------------------------------------------------------------------------
+
+# Retention walks it from its beginning, the admin's list from its end. Without job_id, which would order jobs that
+# finished at one time: a plan made while the archive was empty might then look for a job by this index, all of it.
+CREATE_FINISHED_AT_INDEX = "CREATE INDEX {concurrently}{if_not_exists}{name} ON {archived_job} (finished_at);"
+DROP_FINISHED_AT_INDEX = "DROP INDEX {concurrently}IF EXISTS {index};"
+FINISHED_AT_INDEXES = """
+SELECT 1 FROM pg_index
+ WHERE indrelid = to_regclass('{archived_job}') AND indisvalid AND indpred IS NULL
+   AND pg_get_indexdef(indexrelid) ~ ' USING btree [(]finished_at[,) ]'
+"""
+CREATE_FINISHED_AT_INDEX_IF_MISSING = """
+DO $$
+BEGIN
+    IF NOT EXISTS ({indexes}) THEN
+        {create}
+    END IF;
+END
+$$;
+"""
+# Building an index takes the owner of the table, and the right to create in its schema.
+MAY_CREATE_FINISHED_AT_INDEX = """
+SELECT pg_has_role(relowner, 'USAGE') AND has_schema_privilege(relnamespace, 'CREATE')
+  FROM pg_class WHERE oid = to_regclass('{archived_job}')
+"""
+
 
 def create_schemas(tables: Tables) -> str:
     """Create the tables' schemas where they are missing."""
@@ -135,6 +161,45 @@ def drop_job(tables: Tables) -> str:
 def drop_archived_job(tables: Tables) -> str:
     """Drop the archive."""
     return DROP_TABLE.format(table=quoted(tables.archived_job))
+
+
+def create_finished_at_index(tables: Tables, *, concurrently: bool = False, if_not_exists: bool = False) -> str:
+    """Create the archive's index by finished_at."""
+    return CREATE_FINISHED_AT_INDEX.format(
+        concurrently="CONCURRENTLY " if concurrently else "",
+        if_not_exists="IF NOT EXISTS " if if_not_exists else "",
+        name=quoted(_finished_at_index(tables)[-1]),
+        archived_job=quoted(tables.archived_job),
+    )
+
+
+def create_finished_at_index_if_missing(tables: Tables) -> str:
+    """Create the archive's index by finished_at unless there is one that serves."""
+    return CREATE_FINISHED_AT_INDEX_IF_MISSING.format(
+        indexes=finished_at_indexes(tables), create=create_finished_at_index(tables)
+    )
+
+
+def drop_finished_at_index(tables: Tables, *, concurrently: bool) -> str:
+    """Drop the index of our own name."""
+    return DROP_FINISHED_AT_INDEX.format(
+        concurrently="CONCURRENTLY " if concurrently else "", index=quoted(".".join(_finished_at_index(tables)))
+    )
+
+
+def finished_at_indexes(tables: Tables) -> str:
+    """Select a row for each index of the archive that begins with finished_at."""
+    return FINISHED_AT_INDEXES.format(archived_job=quoted(tables.archived_job))
+
+
+def may_create_finished_at_index(tables: Tables) -> str:
+    """Select whether the current role may create the archive's index."""
+    return MAY_CREATE_FINISHED_AT_INDEX.format(archived_job=quoted(tables.archived_job))
+
+
+def _finished_at_index(tables: Tables) -> list[str]:
+    *schema, table = tables.archived_job.split(".")
+    return [*schema, f"{table[: 63 - len('_finished_at')]}_finished_at"]
 
 
 def _for_each_schema(statement: str, tables: Tables) -> str:

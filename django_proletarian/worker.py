@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -78,6 +78,7 @@ class WorkerOptions:
     batch_size: int = 1  # jobs in one transaction
     batch_seconds: float = 0.1  # no job of a batch begins later
     max_jobs: int | None = None  # end after so many; None for no end
+    retention: Mapping[str, float] = field(default_factory=dict)  # seconds that archived jobs are kept, by status
 
     def now(self) -> datetime | None:
         """What replaces the database's clock; None for that clock itself."""

@@ -17,7 +17,7 @@ from functools import partial
 import psycopg
 
 from django_proletarian import enqueue
-from tests.benchmarks import loops
+from tests.benchmarks import archive, loops
 from tests.benchmarks.pgbench import (
     FIVE_STATEMENTS,
     JOBS_IN_A_BATCH,
@@ -42,6 +42,7 @@ class Sizes:
     jobs_beside_old_transaction: int = 100_000
     enqueued: int = 6_000
     bulk: int = 100_000
+    pruned: int = 1_000_000
     pickups: int = 80
     scheduled_jobs: int = 20
     idle_seconds: float = 10.0
@@ -56,6 +57,7 @@ QUICK = Sizes(
     jobs_beside_old_transaction=10_000,
     enqueued=2_000,
     bulk=20_000,
+    pruned=400_000,
     pickups=30,
     scheduled_jobs=10,
     idle_seconds=5.0,
@@ -198,6 +200,17 @@ def drain_beside_old_transaction(bench: Bench) -> dict[str, float]:
         drain(server, jobs)
     first, *_, last = tenths(server)
     return {"first_tenth": first, "last_tenth": last, RATIO: last / first}
+
+
+def drain_with_archive_index(bench: Bench) -> dict[str, float]:
+    return bench.compare(**archive.drain_with_and_without_index(bench.server, bench.sizes.jobs))
+
+
+def drain_beside_pruning(bench: Bench) -> dict[str, float]:
+    measures = archive.drain_beside_pruning(bench.server, bench.sizes.jobs, bench.sizes.pruned)
+    taken = bench.take(measures)
+    ratios = {f"{RATIO}, {name}": taken[name] / taken["alone"] for name in ("beside_retention", "beside_prune_command")}
+    return {**taken, **ratios}
 
 
 # -- Enqueue ---------------------------------------------------------------------------------------------------------
@@ -350,6 +363,22 @@ FIGURES = (
         unit="jobs/s",
         measure=drain_beside_old_transaction,
         goals=(Goal(at_least=0.8),),
+    ),
+    Figure(
+        name="drain-archive-index",
+        title="drain with the archive's index by finished_at / without",
+        unit="jobs/s",
+        measure=drain_with_archive_index,
+        goals=(Goal(at_least=0.95),),
+    ),
+    Figure(
+        name="drain-pruning",
+        title="drain while a million archived jobs are pruned / alone",
+        unit="jobs/s",
+        measure=drain_beside_pruning,
+        goals=tuple(
+            Goal(value=f"{RATIO}, {name}", at_least=0.8) for name in ("beside_retention", "beside_prune_command")
+        ),
     ),
     Figure(
         name="enqueue",

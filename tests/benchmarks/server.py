@@ -62,6 +62,11 @@ class Server:
             cursor = connection.execute(statement, values or None)
             return cursor.fetchall() if cursor.description is not None else []
 
+    def run(self, script: str) -> None:
+        """Run statements without values."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(script.encode())
+
     def fill(self, jobs: int, job_type: str = NOTHING, *, scheduled: int = 0) -> None:
         """Empty all tables, then put in `jobs` that became due a minute ago, and others that will be due tomorrow."""
         self.sql("TRUNCATE proletarian.job, proletarian.archived_job, project_row")

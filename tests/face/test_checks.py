@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os  # noqa: F401 # for an example
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -77,6 +79,15 @@ WRONG: list[Any] = [
     pytest.param({"MAX_MEMORY_PER_PROCESS": 0.5}, "E033", "0.5, which is not a whole number", "500", id="E033"),
     pytest.param({"MAX_CRASHES": 0}, "E034", "0, which is not a whole number from 1 up", "3", id="E034"),
     pytest.param({"HEARTBEAT_FILE": 3}, "E035", "3, which is not a path", "worker.heartbeat", id="E035"),
+    pytest.param({"METRICS_TOKEN": "secret"}, "E024", "is set to what is not a text of 16", "os.environ", id="E024"),
+    pytest.param({"RETENTION": 7}, "E023", "7, which is not a dict", "timedelta(days=7)", id="E023"),
+    pytest.param({"RETENTION": {"failed": 7}}, "E023", "has a status 'failed'", "timedelta(days=7)", id="E023 status"),
+    pytest.param(
+        {"RETENTION": {"success": "7d"}}, "E023", "has '7d' for success", "timedelta(days=7)", id="E023 duration"
+    ),
+    pytest.param(
+        {"RETENTION": {"success": timedelta.max}}, "E023", "leave the status out", "timedelta(days=7)", id="E023 long"
+    ),
     pytest.param(
         {"JOB_ID_STRATEGY": 3}, "E017", "3, which is neither a dotted path nor a function", "uuid7", id="E017"
     ),
@@ -93,6 +104,11 @@ def test_a_wrong_setting_is_named_with_a_remedy(given: Any, check_id: str, messa
         assert hint in found.hint
 
 
+def test_a_secret_is_not_shown() -> None:
+    with override_settings(PROLETARIAN={"METRICS_TOKEN": "secret"}):
+        assert "secret" not in str(conf.problems())
+
+
 def test_every_setting_has_a_check_of_its_own_that_a_test_shows() -> None:
     shown = {parameters.values[1] for parameters in WRONG}
     assert {option.check_id for option in conf.OPTIONS} <= shown
@@ -100,7 +116,8 @@ def test_every_setting_has_a_check_of_its_own_that_a_test_shows() -> None:
 
 
 @pytest.mark.parametrize("option", conf.OPTIONS, ids=lambda option: option.key)
-def test_the_example_in_a_hint_is_a_value_that_would_do(option: conf.Option) -> None:
+def test_the_example_in_a_hint_is_a_value_that_would_do(option: conf.Option, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRICS_TOKEN", "0123456789abcdef")
     value = eval(option.example)
     assert option.read(value) is not None
 

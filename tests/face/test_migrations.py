@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
+from tests.conftest import eventually
 from tests.scratch import Scratch, scratch_database
 
 CONTRACT = {
@@ -26,6 +29,9 @@ INDEXES = {
     "job_pkey": "CREATE UNIQUE INDEX job_pkey ON proletarian.job USING btree (job_id)",
     "job_queue_process_at": "CREATE INDEX job_queue_process_at ON proletarian.job USING btree (queue, process_at)",
     "archived_job_pkey": "CREATE UNIQUE INDEX archived_job_pkey ON proletarian.archived_job USING btree (job_id)",
+    "archived_job_finished_at": (
+        "CREATE INDEX archived_job_finished_at ON proletarian.archived_job USING btree (finished_at)"
+    ),
 }
 # What the original's tables.sql makes, word for word in effect.
 CLOJURES = """
@@ -95,7 +101,7 @@ print(Job.objects.using({database!r}).count(), ArchivedJob.objects.using({databa
     assert scratch.python(code).splitlines()[-1] == "0 1"
 
 
-def test_migrate_makes_exactly_the_originals_tables(scratch: Scratch) -> None:
+def test_migrate_makes_the_originals_tables_and_an_index_on_the_archive(scratch: Scratch) -> None:
     scratch.manage("migrate")
     assert (columns(scratch), indexes(scratch)) == (CONTRACT, INDEXES)
     enqueue_and_drain(scratch)
@@ -235,10 +241,54 @@ def test_makemigrations_finds_nothing_to_do(scratch: Scratch, settings: str) -> 
 
 
 def test_sqlmigrate_prints_the_sql_that_runs(scratch: Scratch) -> None:
-    scratch.sql(scratch.manage("sqlmigrate", "django_proletarian", "0001"))
+    for migration in ("0001", "0002"):
+        scratch.sql(scratch.manage("sqlmigrate", "django_proletarian", migration))
     assert (columns(scratch), indexes(scratch)) == (CONTRACT, INDEXES)
-    scratch.sql(scratch.manage("sqlmigrate", "django_proletarian", "0001", "--backwards"))
+    for migration in ("0002", "0001"):
+        scratch.sql(scratch.manage("sqlmigrate", "django_proletarian", migration, "--backwards"))
     assert schemas(scratch) == {"public"}
+
+
+ARCHIVED = (
+    "INSERT INTO proletarian.archived_job "
+    "VALUES (gen_random_uuid(), ':q', ':t', '[]', 1, now(), now(), ':success', now());"
+)
+
+
+def test_the_archives_index_is_built_beside_running_workers_and_can_be_undone(scratch: Scratch) -> None:
+    scratch.sql(CLOJURES + ARCHIVED)
+    with psycopg.connect(scratch.url) as worker:
+        # A worker whose job is running: it has written to the archive, and its transaction is open.
+        worker.execute(ARCHIVED)
+        migrating = threading.Thread(target=scratch.manage, args=("migrate",))
+        migrating.start()
+        waits = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        eventually(lambda: scratch.sql(waits))
+        # Waiting for that transaction, it keeps nobody else from archiving.
+        scratch.sql("SET lock_timeout = '1s'; " + ARCHIVED)
+        worker.commit()
+    migrating.join()
+    assert indexes(scratch) == INDEXES
+    scratch.manage("migrate", "django_proletarian", "0001")
+    assert "archived_job_finished_at" not in indexes(scratch)
+
+
+@pytest.mark.parametrize("columns", ["finished_at DESC", "finished_at, status"])
+def test_an_index_by_finished_at_that_somebody_made_is_adopted(scratch: Scratch, columns: str) -> None:
+    scratch.sql(f"{CLOJURES} CREATE INDEX mine ON proletarian.archived_job ({columns})")
+    scratch.manage("migrate")
+    assert set(indexes(scratch)) == {*INDEXES, "mine"} - {"archived_job_finished_at"}
+
+
+def test_an_index_whose_building_was_cut_off_is_built_again(scratch: Scratch) -> None:
+    scratch.sql(CLOJURES + ARCHIVED * 2)
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        scratch.sql(
+            "CREATE UNIQUE INDEX CONCURRENTLY archived_job_finished_at ON proletarian.archived_job (finished_at)"
+        )
+    assert "archived_job_finished_at" in indexes(scratch)
+    scratch.manage("migrate")
+    assert indexes(scratch) == INDEXES
 
 
 def test_several_databases_each_have_their_queue(scratch: Scratch) -> None:

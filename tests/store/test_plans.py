@@ -78,9 +78,9 @@ def calls(claim: ClaimConnection) -> dict[str, str]:
     }
 
 
-def nodes(claim: ClaimConnection, call: str) -> list[dict[str, Any]]:
+def nodes(claim: ClaimConnection, call: str, *, analyze: bool = False) -> list[dict[str, Any]]:
     """Every node of a call's plan."""
-    [(text,)] = claim.send(f"EXPLAIN (FORMAT JSON) {call}")
+    [(text,)] = claim.send(f"EXPLAIN ({'ANALYZE, ' if analyze else ''}FORMAT JSON) {call}")
     found, todo = [], [json.loads(text)[0]["Plan"]]
     while todo:
         node = todo.pop()
