@@ -15,7 +15,7 @@ from django.db import connection
 from django_proletarian import NewJob, enqueue_many, store
 from django_proletarian.connection import ClaimConnection, Statement
 from django_proletarian.store import claim_due_jobs
-from django_proletarian.tables import Tables
+from django_proletarian.tables import Tables, for_tables
 
 TABLES = Tables()
 DEFAULT = "proletarian/default"
@@ -65,7 +65,7 @@ def use_generic_plans(claim: ClaimConnection) -> None:
 
 def calls(claim: ClaimConnection) -> dict[str, str]:
     def made(name: str, text: Any, types: tuple[str, ...], *values: object) -> str:
-        return claim.call(Statement(name, types, store._for_tables(text, TABLES)), *values)
+        return claim.call(Statement(name, types, for_tables(text, TABLES)), *values)
 
     job_id, archive, replace = uuid4(), ("uuid[]", "text", "timestamptz"), ("uuid", "text", "timestamptz")
     return {
