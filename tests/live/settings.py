@@ -3,4 +3,4 @@
 from tests.settings import *  # noqa: F403
 from tests.settings import DATABASES
 
-DATABASES["default"]["CONN_MAX_AGE"] = 60
+DATABASES["default"]["CONN_MAX_AGE"] = None

@@ -26,6 +26,6 @@ def test_descriptors_and_connections_stay_as_they_are(database: str, spawn: Call
     worker = spawn(
         "--threads", "2", "--no-supervisor", "--verbosity", "0", url=database, settings="tests.live.settings"
     )
-    some, many = holdings(database, worker.pid, [600, 1200])
+    some, many = holdings(database, worker.pid, [300, 600])
     assert (many.descriptors, many.connections) == (some.descriptors, some.connections)
     assert worker.stop() == 0
