@@ -36,6 +36,7 @@ STAGGER = 3.0  # seconds between the retries of jobs that crashed together
 LONGEST_PAUSE = 30.0  # seconds before a process that dies again and again is started once more
 HEALTHY_LIFE = 60.0  # seconds; one that has lived so long is started at once
 ASK_AGAIN = 1.0  # seconds; a process that was forked a moment ago hears signals with the supervisor's ears
+REPORTS_APART = 0.5  # seconds between the reports of two processes
 GRACE = 10.0  # seconds after the shutdown timeout; a process that still lives then hangs, and is killed
 
 
@@ -165,6 +166,8 @@ class Supervisor:
         self._rounds: deque[deque[Seat]] = deque()
         self._crashes: list[Crash] = []  # handed to nobody
         self._signals: deque[int] = deque()  # appended to by the signal handler
+        self._to_report: deque[Child] = deque()  # processes to be asked what they run
+        self._report_at = 0.0  # time.monotonic() of the next question
         self._is_stopping = False
         self._stopped_at_once = False
         self._has_left_jobs = False
@@ -199,6 +202,7 @@ class Supervisor:
             self._react_to(self._signals.popleft())
         if self._stopped_at_once:
             return True
+        self._ask_for_a_report()
         for seat in self._seats:
             for child in seat.children:
                 child.receive()
@@ -275,15 +279,23 @@ class Supervisor:
                 self._stopped_at_once = self._is_stopping
                 self._stop()
             case signal.SIGUSR1:
-                for child in self._children():
-                    with suppress(ProcessLookupError):
-                        os.kill(child.pid, signal.SIGUSR1)
+                self._to_report = deque(self._children())
             case signal.SIGHUP if self._plan.ends_by_itself:
                 self._log(events.REPLACEMENT_REFUSED, reason="the worker will end by itself")
             case signal.SIGHUP:
                 # What is under way was perhaps started before the code changed.
                 under_way = deque(seat for seat in self._seats if seat.successor is not None)
                 self._rounds = deque([under_way, deque(self._seats)])
+
+    def _ask_for_a_report(self) -> None:
+        """Ask the next process what it runs. Not all at once: their stack traces would be mixed on the one stderr."""
+        if not self._to_report or time.monotonic() < self._report_at:
+            return
+        child = self._to_report.popleft()
+        self._report_at = time.monotonic() + REPORTS_APART
+        if child in self._children():
+            with suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGUSR1)
 
     def _stop(self) -> None:
         self._is_stopping = True
