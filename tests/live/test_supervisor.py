@@ -152,8 +152,7 @@ def test_a_deploy_replaces_processes_one_by_one_and_no_job_is_lost_or_run_twice(
         'from tests.live.settings import *\nINSTALLED_APPS = [*INSTALLED_APPS, "deployed"]\n'
     )
     worker = spawn(
-        "--processes",
-        "2",
+        *("--processes", "2", "--worker-id", "deploy"),
         settings="deployed_settings",
         PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}",
         PYTHONDONTWRITEBYTECODE="1",
@@ -167,6 +166,8 @@ def test_a_deploy_replaces_processes_one_by_one_and_no_job_is_lost_or_run_twice(
 
         eventually(enqueue_some, seconds=100)
 
+    # Both have loaded the old code.
+    load_until(lambda: all(f"queue_worker_id=deploy-{number}\n" in worker.log for number in (1, 2)))
     load_until(lambda: Entry.objects.filter(text="old").count() > 20)
 
     # Code that can't be imported: those that run stay.
