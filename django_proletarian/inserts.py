@@ -36,13 +36,14 @@ class JobRow(NamedTuple):
     process_in: timedelta | None  # from 0 up; counts only without a process_at
 
 
+# Django's cursor writes values into the text, and to PostgreSQL -1::text is minus a text: hence CAST.
 # NOTIFY takes one lock for the whole server at commit, so it is sent only if a worker is asleep: see listener.py.
 INSERT_JOB: LiteralString = """
 INSERT INTO {{job}} (job_id, queue, job_type, payload, attempts, enqueued_at, process_at)
 VALUES (%(job_id)s, %(queue)s, %(job_type)s, %(payload)s, 0, {enqueued_at}, {process_at})
     ON CONFLICT (job_id) DO NOTHING
-RETURNING pg_backend_pid(), CASE WHEN NOT pg_try_advisory_xact_lock_shared(%(key)s::bigint)
-                                 THEN pg_notify('proletarian', %(key)s::bigint::text)::text END
+RETURNING pg_backend_pid(), CASE WHEN NOT pg_try_advisory_xact_lock_shared(CAST(%(key)s AS bigint))
+                                 THEN pg_notify('proletarian', CAST(CAST(%(key)s AS bigint) AS text))::text END
 """
 INSERT_DUE_JOB = INSERT_JOB.format(enqueued_at="statement_timestamp()", process_at="statement_timestamp()")
 # A delay is seconds times a second, not an interval of days: those follow the session's time zone across DST.

@@ -80,7 +80,9 @@ def enqueue_notifies() -> bool:
 
 
 # `enqueue`'s own statement but for the notification; the parameters are the same.
-INSERT_WITHOUT_NOTIFY = inserts.INSERT_DUE_JOB.partition("RETURNING")[0] + "RETURNING pg_backend_pid(), %(key)s::bigint"
+INSERT_WITHOUT_NOTIFY = (
+    inserts.INSERT_DUE_JOB.partition("RETURNING")[0] + "RETURNING pg_backend_pid(), CAST(%(key)s AS bigint)"
+)
 
 
 def on_threads_without_notify(count: int) -> None:

@@ -32,6 +32,7 @@ from django_proletarian import (
 )
 from django_proletarian.connection import ClaimConnection
 from django_proletarian.inserts import PREPARED_AFTER
+from django_proletarian.tables import Tables
 from tests.conftest import rows
 from tests.live.processes import url_of
 
@@ -459,6 +460,17 @@ def test_who_watches_statements_sees_the_insert(warm: None, django_assert_num_qu
     with connection.execute_wrapper(wrapper):
         enqueue("shop/mail")
     assert len(seen) == 1
+
+
+@pytest.mark.django_db
+def test_a_watched_enqueue_works_on_queues_whose_lock_has_a_negative_number(django_assert_num_queries: Any) -> None:
+    queues = [f"queue-{number}" for number in range(20)]
+    keys = [inserts.sleepers_key(Tables(), f":{queue}") for queue in queues]
+    assert min(keys) < 0 < max(keys)
+    for queue in queues:
+        with django_assert_num_queries(1):
+            enqueue("shop/mail", queue=queue)
+    assert {row["queue"] for row in rows("proletarian.job")} == {f":{queue}" for queue in queues}
 
 
 def test_a_coroutine_may_not_enqueue_as_if_it_were_none(warm: None) -> None:
