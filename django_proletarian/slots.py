@@ -7,6 +7,7 @@ a lock behind. The header's time is `time.monotonic`'s, which on Linux and macOS
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -155,6 +156,7 @@ class Slots:
         return found
 
 
+@functools.lru_cache(maxsize=1000, typed=True)  # as names.to_stored, which it calls
 def _field(name: str, size: int) -> bytes:
     return names.to_stored(name).encode()[:size]
 

@@ -32,6 +32,7 @@ from django_proletarian.worker import WorkerOptions
 from django_proletarian.worker_process import Assignment, ExitCode, main
 
 LOOK_AGAIN = 0.2  # seconds between looks at what sends no word, such as a process's first poll
+REST = 1.0  # seconds between looks when nothing is under way: an idle worker is to cost next to nothing
 STAGGER = 3.0  # seconds between the retries of jobs that crashed together
 LONGEST_PAUSE = 30.0  # seconds before a process that dies again and again is started once more
 HEALTHY_LIFE = 60.0  # seconds; one that has lived so long is started at once
@@ -81,6 +82,11 @@ class Child:
     @property
     def has_polled(self) -> bool:
         return self.slots.polled_at > 0
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether all there is to expect of it is that it works on."""
+        return self.has_polled and self.stop_by is None
 
     def receive(self) -> None:
         """Read what it has sent."""
@@ -239,12 +245,18 @@ class Supervisor:
         """Wait for a signal, for a process to end or to send word, or until it is time to look again."""
         children = self._children()
         ends = [end for child in children for end in (child.process.sentinel, child.connection)]
-        ready = wait([wakeup, *ends], LOOK_AGAIN)
+        ready = wait([wakeup, *ends], LOOK_AGAIN if self._is_something_under_way() else REST)
         with suppress(BlockingIOError):
             wakeup.recv(4096)
         if any(child.process.sentinel in ready for child in children):
             # A handler that has closed all files looks like an ended process, and would keep this one from resting.
             time.sleep(0.01)
+
+    def _is_something_under_way(self) -> bool:
+        if self._is_stopping or self._crashes or self._rounds or self._to_report:
+            return True
+        steady = [seat.is_finished or (seat.child is not None and seat.child.is_steady) for seat in self._seats]
+        return not all(steady)
 
     def _children(self) -> list[Child]:
         return [child for seat in self._seats for child in seat.children]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
-from typing import LiteralString
+from typing import LiteralString, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
+class Tables(NamedTuple):  # which is hashed, for every statement, in a fifth of the time of a dataclass
     """Each `table` or `schema.table`, made of letters, digits and underscores only."""
 
     job: str = "proletarian.job"
