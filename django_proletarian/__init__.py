@@ -26,8 +26,7 @@ from django_proletarian.job import Job
 from django_proletarian.names import PlainName
 from django_proletarian.queue_worker import QueueWorker
 from django_proletarian.retry import RetryStrategy
-
-__version__ = "0.1.0"
+from django_proletarian.version import __version__
 
 __all__ = [
     "DuplicateJob",
@@ -45,6 +44,7 @@ __all__ = [
     "ProletarianError",
     "QueueWorker",
     "RetryStrategy",
+    "__version__",
     "aenqueue",
     "aenqueue_many",
     "create_queue_worker",

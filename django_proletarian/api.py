@@ -64,7 +64,13 @@ def enqueue(
     _check_conflict_rule(on_conflict)
     given = NewJob(job_type, payload, queue, process_at, process_in, job_id)
     row = _row(*_stored_names(job_type, queue), given)
-    inserted = inserts.insert_job(_connection(using), conf.settings().tables, row, conf.now())
+    connection, tables, now = _connection(using), conf.settings().tables, conf.now()
+    tracing = conf.tracing()
+    if tracing is None:
+        inserted = inserts.insert_job(connection, tables, row, now)
+    else:
+        with tracing.enqueuing([row], may_mark=_writes_json()) as [row]:
+            inserted = inserts.insert_job(connection, tables, row, now)
     if not inserted and on_conflict == "error":
         raise _duplicate(row.job_id)
     return row.job_id
@@ -104,12 +110,14 @@ def enqueue_many(
     # Only an id of the caller's can be taken already; then a savepoint undoes the jobs before it, and nothing else.
     wants_block = own_ids or len(ids) > ROWS_AT_ONCE
     block = transaction.atomic(using=connection.alias, savepoint=own_ids) if wants_block else nullcontext()
-    with block, connection.cursor() as cursor:
+    tracing = conf.tracing()
+    span = nullcontext(rows) if tracing is None else tracing.enqueuing(rows, may_mark=_writes_json())
+    with span as marked, block, connection.cursor() as cursor:
         if len(ids) >= WORTH_A_COPY and not own_ids:
-            inserts.copy_jobs(cursor, tables, rows, now)
+            inserts.copy_jobs(cursor, tables, marked, now)
             return ids
         for start in range(0, len(ids), ROWS_AT_ONCE):
-            chunk = rows[start : start + ROWS_AT_ONCE]
+            chunk = marked[start : start + ROWS_AT_ONCE]
             inserted = inserts.insert_jobs(cursor, tables, chunk, now)
             if on_conflict == "error" and len(inserted) < len(chunk):
                 raise _duplicate(next(row.job_id for row in chunk if row.job_id not in inserted))
@@ -199,6 +207,10 @@ def _encoded(payload: object) -> str:
             f"{type(serializer).__name__}.encode returned a {type(text).__name__}; it must return a str."
         )
     return _storable("payload, as encoded,", text)
+
+
+def _writes_json() -> bool:
+    return bool(getattr(conf.serializer(), "is_json", False))
 
 
 def _name(what: str, name: object) -> str:

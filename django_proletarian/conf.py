@@ -7,14 +7,12 @@ models ask for their table names while apps are still loading: dotted paths are 
 from __future__ import annotations
 
 import functools
-import math
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
@@ -22,19 +20,17 @@ from django.core.signals import setting_changed
 from django.db import connections
 from django.utils.module_loading import import_string
 
-from django_proletarian import names
-from django_proletarian.durations import LONGEST
-from django_proletarian.errors import InvalidRetryStrategy
+from django_proletarian import names, setting_values
+from django_proletarian.attempts import RecordAttempts
 from django_proletarian.handlers import Handler
 from django_proletarian.handlers import handler_of as registered_handler_of
 from django_proletarian.heartbeat import default_path
-from django_proletarian.retry import as_strategy
 from django_proletarian.serializers import Serializer
 from django_proletarian.tables import Tables
 from django_proletarian.worker import WorkerOptions
 
-TABLE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?")
-START_METHODS = ("spawn", "fork", "forkserver")
+if TYPE_CHECKING:
+    from django_proletarian.tracing import Tracing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +66,8 @@ class Settings:
     heartbeat_file: str | None
     retention: Mapping[str, float]
     metrics_token: str | None
+    record_attempts: RecordAttempts
+    tracing: bool
 
     @property
     def tables(self) -> Tables:
@@ -98,156 +96,71 @@ class Problem:
     hint: str
 
 
-def _table(value: Any) -> str:
-    if not isinstance(value, str) or not TABLE_NAME.fullmatch(value):
-        raise ValueError("is not a lower-case table name, alone or after its schema and a dot")
-    return value
-
-
-def _name(value: Any) -> str:
-    if not isinstance(value, str) or value == "" or "\x00" in value:
-        raise ValueError("is not a queue name")
-    return names.parse(value) if not isinstance(value, names.PlainName) else value
-
-
-def _queues(value: Any) -> tuple[str, ...] | None:
-    if value is None:
-        return None
-    if isinstance(value, str) or not isinstance(value, list | tuple) or not value:
-        raise ValueError("is not a list of queue names")
-    return tuple(_name(name) for name in value)
-
-
-def _seconds(value: Any, *, from_zero: bool) -> float:
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
-        raise ValueError("is neither seconds nor a timedelta")
-    if seconds < 0 or (seconds == 0 and not from_zero):
-        raise ValueError("is below zero" if from_zero else "is not above zero")
-    # The longest wait that Python's threads can make.
-    return min(float(seconds), 4_000_000.0)
-
-
-def _interval(value: Any) -> float:
-    return _seconds(value, from_zero=False)
-
-
-def _timeout(value: Any) -> float:
-    return _seconds(value, from_zero=True)
-
-
-def _count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError("is not a whole number from 1 up")
-    return value
-
-
-def _serializer(value: Any) -> object:
-    if not isinstance(value, str) and not isinstance(value, Serializer):
-        raise ValueError("is neither a dotted path nor an object with encode and decode")
-    return value
-
-
-def _callable(value: Any) -> object:
-    if value is not None and not isinstance(value, str) and not callable(value):
-        raise ValueError("is neither a dotted path nor a function")
-    return value
-
-
-def _retry_strategy(value: Any) -> object:
-    if isinstance(value, str) or callable(value):
-        return value
-    try:
-        return as_strategy(value)
-    except InvalidRetryStrategy as error:
-        raise ValueError(f"is no retry strategy: {error}") from error
-
-
-def _worker_id(value: Any) -> str | None:
-    if value is not None and (not isinstance(value, str) or not value):
-        raise ValueError("is not a text")
-    return value
-
-
-def _retention(value: Any) -> dict[str, float]:
-    if not isinstance(value, Mapping):
-        raise ValueError("is not a dict of statuses and how long to keep their archived jobs")
-    for status, duration in value.items():
-        if status not in ("success", "failure"):
-            raise ValueError(f'has a status {status!r}; there are "success" and "failure"')
-        seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-            raise ValueError(f"has {duration!r} for {status}, which is no timedelta, or number of seconds, above zero")
-        if seconds > LONGEST.total_seconds():
-            raise ValueError(f"has {duration!r} for {status}; leave the status out to keep its jobs for ever")
-    return {str(k): float(v.total_seconds() if isinstance(v, timedelta) else v) for k, v in value.items()}
-
-
-def _token(value: Any) -> str | None:
-    if value is not None and (not isinstance(value, str) or len(value) < 16 or not value.isascii() or " " in value):
-        raise ValueError("is not a text of 16 or more ASCII characters without spaces")
-    return value
-
-
-def _alias(value: Any) -> str | None:
-    if value is not None and value not in django_settings.DATABASES:
-        raise ValueError("is not an alias of DATABASES")
-    return None if value is None else str(value)
-
-
-def _count_or_none(value: Any) -> int | None:
-    return None if value is None else _count(value)
-
-
-def _path(value: Any) -> str | None:
-    if value is not None and not isinstance(value, str | os.PathLike):
-        raise ValueError("is not a path")
-    return None if value is None else os.fspath(value)
-
-
-def _start_method(value: Any) -> str:
-    if value not in START_METHODS:
-        raise ValueError(f"is none of {', '.join(START_METHODS)}")
-    return str(value)
-
-
 OPTIONS = (
-    Option("JOB_TABLE", "proletarian.job", _table, "E002", '"proletarian.job"'),
-    Option("ARCHIVED_JOB_TABLE", "proletarian.archived_job", _table, "E003", '"proletarian.archived_job"'),
-    Option("QUEUE", "proletarian/default", _name, "E004", '"proletarian/default"'),
-    Option("QUEUES", None, _queues, "E005", '["proletarian/default", "shop/mail"]'),
+    Option("JOB_TABLE", "proletarian.job", setting_values.table_name, "E002", '"proletarian.job"'),
+    Option(
+        "ARCHIVED_JOB_TABLE",
+        "proletarian.archived_job",
+        setting_values.table_name,
+        "E003",
+        '"proletarian.archived_job"',
+    ),
+    Option("QUEUE", "proletarian/default", setting_values.queue_name, "E004", '"proletarian/default"'),
+    Option("QUEUES", None, setting_values.queue_names, "E005", '["proletarian/default", "shop/mail"]'),
     Option(
         "SERIALIZER",
         "django_proletarian.serializers.TransitSerializer",
-        _serializer,
+        setting_values.serializer,
         "E006",
         '"django_proletarian.serializers.JSONSerializer"',
         may_be_path=True,
     ),
-    Option("HANDLER", None, _callable, "E007", '"shop.jobs.handle_job"', may_be_path=True),
-    Option("RETRY_STRATEGY", None, _retry_strategy, "E008", '{"retries": 3, "delays": [1, 5, 60]}', may_be_path=True),
-    Option("FAILED_JOB", None, _callable, "E009", '"shop.jobs.tell_somebody"', may_be_path=True),
-    Option("ON_POLLING_ERROR", None, _callable, "E010", '"shop.jobs.on_polling_error"', may_be_path=True),
-    Option("ON_SHUTDOWN", None, _callable, "E011", '"shop.jobs.on_shutdown"', may_be_path=True),
-    Option("JOB_ID_STRATEGY", "uuid.uuid4", _callable, "E017", '"django_proletarian.ids.uuid7"', may_be_path=True),
-    Option("CLOCK", None, _callable, "E012", '"shop.clock.now"', may_be_path=True),
-    Option("THREADS", 1, _count, "E013", "4"),
-    Option("POLLING_INTERVAL", 0.1, _interval, "E014", "0.1"),
-    Option("IDLE_POLLING_INTERVAL", 1.0, _interval, "E018", "1"),
-    Option("UNBOUNDED_CLAIM_INTERVAL", 1.0, _interval, "E019", "1"),
-    Option("LISTEN_DATABASE", None, _alias, "E020", '"default"'),
-    Option("BATCH_SIZE", 1, _count, "E021", "100"),
-    Option("BATCH_SECONDS", 0.1, _timeout, "E022", "0.1"),
-    Option("SHUTDOWN_TIMEOUT", 10.0, _timeout, "E015", "10"),
-    Option("WORKER_ID", None, _worker_id, "E016", '"mail-1"'),
-    Option("PROCESSES", 1, _count, "E030", "2"),
-    Option("START_METHOD", "spawn", _start_method, "E031", '"spawn"'),
-    Option("MAX_JOBS_PER_PROCESS", None, _count_or_none, "E032", "10_000"),
-    Option("MAX_MEMORY_PER_PROCESS", None, _count_or_none, "E033", "500"),
-    Option("MAX_CRASHES", 3, _count, "E034", "3"),
-    Option("HEARTBEAT_FILE", None, _path, "E035", '"/run/shop/worker.heartbeat"'),
-    Option("RETENTION", {}, _retention, "E023", '{"success": timedelta(days=7), "failure": timedelta(days=90)}'),
-    Option("METRICS_TOKEN", None, _token, "E024", 'os.environ["METRICS_TOKEN"]', is_secret=True),
+    Option("HANDLER", None, setting_values.function, "E007", '"shop.jobs.handle_job"', may_be_path=True),
+    Option(
+        "RETRY_STRATEGY",
+        None,
+        setting_values.retry_strategy,
+        "E008",
+        '{"retries": 3, "delays": [1, 5, 60]}',
+        may_be_path=True,
+    ),
+    Option("FAILED_JOB", None, setting_values.function, "E009", '"shop.jobs.tell_somebody"', may_be_path=True),
+    Option("ON_POLLING_ERROR", None, setting_values.function, "E010", '"shop.jobs.on_polling_error"', may_be_path=True),
+    Option("ON_SHUTDOWN", None, setting_values.function, "E011", '"shop.jobs.on_shutdown"', may_be_path=True),
+    Option(
+        "JOB_ID_STRATEGY",
+        "uuid.uuid4",
+        setting_values.function,
+        "E017",
+        '"django_proletarian.ids.uuid7"',
+        may_be_path=True,
+    ),
+    Option("CLOCK", None, setting_values.function, "E012", '"shop.clock.now"', may_be_path=True),
+    Option("THREADS", 1, setting_values.count, "E013", "4"),
+    Option("POLLING_INTERVAL", 0.1, setting_values.interval, "E014", "0.1"),
+    Option("IDLE_POLLING_INTERVAL", 1.0, setting_values.interval, "E018", "1"),
+    Option("UNBOUNDED_CLAIM_INTERVAL", 1.0, setting_values.interval, "E019", "1"),
+    Option("LISTEN_DATABASE", None, setting_values.database_alias, "E020", '"default"'),
+    Option("BATCH_SIZE", 1, setting_values.count, "E021", "100"),
+    Option("BATCH_SECONDS", 0.1, setting_values.interval_or_zero, "E022", "0.1"),
+    Option("SHUTDOWN_TIMEOUT", 10.0, setting_values.interval_or_zero, "E015", "10"),
+    Option("WORKER_ID", None, setting_values.worker_id, "E016", '"mail-1"'),
+    Option("PROCESSES", 1, setting_values.count, "E030", "2"),
+    Option("START_METHOD", "spawn", setting_values.start_method, "E031", '"spawn"'),
+    Option("MAX_JOBS_PER_PROCESS", None, setting_values.count_or_none, "E032", "10_000"),
+    Option("MAX_MEMORY_PER_PROCESS", None, setting_values.count_or_none, "E033", "500"),
+    Option("MAX_CRASHES", 3, setting_values.count, "E034", "3"),
+    Option("HEARTBEAT_FILE", None, setting_values.path, "E035", '"/run/shop/worker.heartbeat"'),
+    Option("RECORD_ATTEMPTS", "failures", setting_values.record_attempts, "E036", '"all"'),
+    Option("TRACING", False, setting_values.tracing, "E025", "True"),
+    Option(
+        "RETENTION",
+        {},
+        setting_values.retention,
+        "E023",
+        '{"success": timedelta(days=7), "failure": timedelta(days=90)}',
+    ),
+    Option("METRICS_TOKEN", None, setting_values.token, "E024", 'os.environ["METRICS_TOKEN"]', is_secret=True),
 )
 
 
@@ -337,6 +250,16 @@ def serializer() -> Serializer:
     return configured
 
 
+@functools.cache
+def tracing() -> Tracing | None:
+    """What makes spans of what is enqueued and run; None where the TRACING setting is off."""
+    if not settings().tracing:
+        return None
+    from django_proletarian.tracing import Tracing  # noqa: PLC0415 # OpenTelemetry is there only with its extra
+
+    return Tracing()
+
+
 def handler_of(job_type: str) -> Handler | None:
     """The handler registered for `job_type`, else the HANDLER setting's function, else None."""
     return registered_handler_of(job_type) or _fallback(job_type)
@@ -376,6 +299,7 @@ def worker_options(
         tables=settings().tables,
         serializer=serializer(),
         find_handler=handler_of,
+        tracing=tracing(),
         drain=drain,
         max_jobs=None if max_jobs is None else _read_given("threads", max_jobs, shown_as="max_jobs"),
         **values,
@@ -422,6 +346,7 @@ WORKER_SETTINGS = (
     "on_shutdown",
     "clock",
     "retention",
+    "record_attempts",
 )
 
 
@@ -437,6 +362,7 @@ def _forget(*, setting: str, **kwargs: object) -> None:
     if setting == "PROLETARIAN":
         settings.cache_clear()
         resolved.cache_clear()
+        tracing.cache_clear()
 
 
 setting_changed.connect(_forget, dispatch_uid="django_proletarian.conf")

@@ -97,6 +97,7 @@ class PrivateConnection:
         self._keeps_session = False
         self._prepared: set[str] = set()  # names of statements
         self._first: list[str] = []  # what the next message begins with
+        self._answers: dict[str, bool] = {}  # to the questions of `is_true`
 
     def __enter__(self) -> Self:
         return self
@@ -162,6 +163,14 @@ class PrivateConnection:
             self._prepared.add(statement.name)
         return f"EXECUTE {statement.name}({', '.join(literals)})"
 
+    def is_true(self, question: str) -> bool:
+        """Whether the query `question`, which returns one boolean, says yes (NULL is no). Asked once a connection."""
+        if self._pgconn is None:
+            self._open()
+        if question not in self._answers:
+            self._answers[question] = self.send(question) == [("t",)]
+        return self._answers[question]
+
     def inline(self, statement: Statement, *values: object) -> str:
         """SQL that runs `statement` once, planned for these very values."""
         pgconn = self._pgconn or self._open()
@@ -199,6 +208,7 @@ class PrivateConnection:
         # run on another server connection, which knows neither our settings nor our prepared statements.
         self._keeps_session = server_process == str(self._pgconn.backend_pid)
         self._prepared.clear()
+        self._answers.clear()
         if self._keeps_session:
             self._begin = BEGIN
             self.send(*_set("SESSION", settings), *self._on_open)

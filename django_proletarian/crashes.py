@@ -27,7 +27,16 @@ from django_proletarian.log import EventLog
 from django_proletarian.outage import is_permanent, is_transient, pauses
 from django_proletarian.slots import Slot
 from django_proletarian.store import claim_crashed_job
-from django_proletarian.worker import Attempt, Raised, WorkerOptions, WorkerThread, decide_on, run_on_commit, settling
+from django_proletarian.worker import (
+    Attempt,
+    Raised,
+    WorkerOptions,
+    WorkerThread,
+    decide_on,
+    note_attempt,
+    run_on_commit,
+    settling,
+)
 
 # Seconds that a job may stay locked before it is taken for another worker's: the server lets go of the dead one's lock
 # when it sees that the connection is closed, which it does not while it runs a statement.
@@ -40,6 +49,8 @@ class Crash:
 
     job_id: UUID
     attempts: int  # before the one that was cut off
+    since: float  # seconds since 1970, when that began
+    worker_id: str  # of the process
     how: str  # the process died
     stagger: float  # seconds by which a retry is put off
     died_settling: int = 0  # processes, while they settled this
@@ -57,12 +68,15 @@ def settle_crash(options: WorkerOptions, claim: ClaimConnection, crash: Crash, s
     if crash.died_settling > 1:
         log(events.CRASHED_WHILE_SETTLING, job_id=job.job_id, job_type=job.job_type)
         options = without_projects_code(options)
+    options = dataclasses.replace(options, worker_id=crash.worker_id)
     thread = WorkerThread(options=options, claim=claim, stop=Stop(), log=log, slot=slot)
     # A callback or a strategy may crash this process too; then the next one knows.
     slot.enter(job.job_id, job.attempts, job.queue, job.job_type, time.time())
     try:
         attempt = Attempt(thread, job)
-        verdict = decide_on(attempt, Raised(WorkerCrashed(crash.how, crash.stagger)))
+        outcome = Raised(WorkerCrashed(crash.how, crash.stagger))
+        verdict = decide_on(attempt, outcome)
+        note_attempt(attempt, outcome, verdict, began=time.monotonic() - (time.time() - crash.since))
     finally:
         slot.leave()
     claim.send(*settling(thread, [(attempt, verdict)]), COMMIT)

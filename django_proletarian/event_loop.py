@@ -53,24 +53,28 @@ class CoroutineCall:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._cancel)
 
-    def run(self, function: Callable[..., Coroutine[Any, Any, object]], *args: object) -> None:
-        """Call `function` and wait for its end; raise what it raises, or what it was interrupted with."""
+    def run(self, function: Callable[..., Coroutine[Any, Any, object]], *args: object) -> object:
+        """Call `function`, wait for its end, and return what it returns.
+
+        Raises what it raises, or what it was interrupted with.
+        """
         loop = getattr(_of_thread, "loop", None)
         if loop is None:
             loop = _of_thread.loop = EventLoop()
-        loop.run(self._run, function, *args)
+        return loop.run(self._run, function, *args)
 
-    async def _run(self, function: Callable[..., Coroutine[Any, Any, object]], *args: object) -> None:
+    async def _run(self, function: Callable[..., Coroutine[Any, Any, object]], *args: object) -> object:
         with self._lock:
             if self._error is not None:
                 raise self._error
             self._loop = asyncio.get_running_loop()
         ended: BaseException | None = None
+        result: object = None
 
         async def handler() -> None:
-            nonlocal ended
+            nonlocal ended, result
             try:
-                await function(*args)
+                result = await function(*args)
             except BaseException as error:  # noqa: BLE001 # asyncio lets some of them end the whole loop
                 ended = error
 
@@ -89,6 +93,7 @@ class CoroutineCall:
                 raise ended
             finally:
                 ended = None  # its traceback holds this frame
+        return result
 
     def _cancel(self) -> None:
         if self._task is not None:
@@ -111,8 +116,8 @@ class EventLoop:
         self._thread.start()
         self._loop = started.result()
 
-    def run(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
-        """Run the coroutine to its end, and end what it left behind; raise what it raises."""
+    def run(self, function: Callable[..., Coroutine[Any, Any, T]], *args: object) -> T:
+        """Run the coroutine to its end, end what it left behind, and return what it returns; raise what it raises."""
         # So sync_to_async tells an async_to_sync below it which loop to go back to. Should asgiref come to do it in
         # another way, then async_to_sync makes a loop for this call, and all the rest holds.
         asgiref = SyncToAsync.threadlocal
@@ -120,7 +125,7 @@ class EventLoop:
         asgiref.main_event_loop, asgiref.main_event_loop_pid = self._loop, os.getpid()
         try:
             # Made here, since older versions look for the loop when it is made.
-            async_to_sync(self._run)(function, *args)
+            return async_to_sync(self._run)(function, *args)
         finally:
             asgiref.main_event_loop = before
 
@@ -148,11 +153,11 @@ class EventLoop:
                     # One of the tasks that a handler left raised it; asyncio lets that end the loop's run.
                     continue
 
-    async def _run(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
+    async def _run(self, function: Callable[..., Coroutine[Any, Any, T]], *args: object) -> T:
         ours = asyncio.all_tasks()
         sys.set_asyncgen_hooks(firstiter=self._generators.add, finalizer=self._close_soon)
         try:
-            await function(*args)
+            return await function(*args)
         finally:
             await self._end_what_is_left(ours)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
+from types import CoroutineType
 from typing import Any, Literal
 
 from django_proletarian import names
@@ -36,31 +37,39 @@ class Handler:
     atomic: bool = False
     interruptible: bool | None = None  # by a stop; None for coroutine functions only
 
-    def run(self, payload: object, job: Callable[[], Job], stop: Stop) -> None:
-        """Call the function with what it takes, and if it is a coroutine function wait for it. Drops the result.
+    def run(self, payload: object, job: Callable[[], Job], stop: Stop) -> object:
+        """Call the function with what it takes, and if it is a coroutine function wait for it; return what it returns.
 
         `job` makes the whole job, for those who take it. Raises what the function raises, or JobInterrupted if it may
         be interrupted and `stop` was asked before its end.
         """
         match self.takes:
             case "payload":
-                self._call(stop, payload)
+                return self._call(stop, payload)
             case "job":
-                self._call(stop, job())
+                return self._call(stop, job())
             case "job_type and payload":
-                self._call(stop, job().job_type, payload)
+                return self._call(stop, job().job_type, payload)
 
-    def _call(self, stop: Stop, *arguments: object) -> None:
+    def _call(self, stop: Stop, *arguments: object) -> object:
         if self._is_coroutine_function:
             coroutine_call = CoroutineCall()
             with nullcontext() if self.interruptible is False else stop.interrupting(coroutine_call):
-                coroutine_call.run(self.function, *arguments)
-        elif self.interruptible:
+                return coroutine_call.run(self.function, *arguments)
+        if self.interruptible:
             call = ThreadCall()
             with stop.interrupting(call):
-                call.run(self.function, *arguments)
-        else:
-            self.function(*arguments)
+                return self._checked(call.run(self.function, *arguments))
+        return self._checked(self.function(*arguments))
+
+    def _checked(self, result: object) -> object:
+        if isinstance(result, CoroutineType):
+            result.close()
+            raise InvalidHandler(
+                f"{self.path} returned a coroutine, of which nothing has run. Declare it with `async def`, or run what "
+                "it calls with asgiref's async_to_sync."
+            )
+        return result
 
     @functools.cached_property
     def _is_coroutine_function(self) -> bool:

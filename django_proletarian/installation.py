@@ -16,9 +16,11 @@ from django_proletarian.tables import Tables, quoted
 GRANTS = (
     ("job", "SELECT, INSERT, UPDATE, DELETE, TRUNCATE"),
     ("archived_job", "SELECT, INSERT, TRUNCATE"),
+    ("job_attempt", "SELECT, INSERT, UPDATE, TRUNCATE"),
+    ("worker", "SELECT, INSERT, UPDATE, DELETE"),
 )
 # The original's role may not delete from the archive, as retention must.
-PRUNING_GRANT = ("archived_job", "DELETE")
+PRUNING_GRANTS = (("archived_job", "DELETE"), ("job_attempt", "DELETE"))
 
 
 def identifier(name: str) -> str:
@@ -49,7 +51,7 @@ def grants(tables: Tables, role: str, *, pruning: bool) -> list[str]:
     schemas = [f"GRANT USAGE ON SCHEMA {quoted(schema)} TO {identifier(role)};" for schema in schemas_of(tables)]
     return schemas + [
         f"GRANT {rights} ON {quoted(getattr(tables, table))} TO {identifier(role)};"
-        for table, rights in [*GRANTS, *([PRUNING_GRANT] if pruning else [])]
+        for table, rights in [*GRANTS, *(PRUNING_GRANTS if pruning else [])]
     ]
 
 

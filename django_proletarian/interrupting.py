@@ -52,8 +52,8 @@ class ThreadCall:
             if self._thread is not None:
                 _set_async_exception(self._thread, error)
 
-    def run(self, function: Callable[..., object], *args: object) -> None:
-        """Call `function`; raise what it raises, or what it was interrupted with.
+    def run(self, function: Callable[..., object], *args: object) -> object:
+        """Call `function` and return what it returns; raise what it raises, or what it was interrupted with.
 
         What is raised in the instant in which the function ends comes out of here too, or is dropped; it is never left
         for what runs next. It may arrive at any bytecode from `_open` to the end of `_close`. But there is one at most,
@@ -61,10 +61,11 @@ class ThreadCall:
         """
         has_ended = False
         outcome: BaseException | None = None
+        result: object = None
         try:
             self._open()
             try:
-                function(*args)
+                result = function(*args)
             except BaseException as error:  # noqa: BLE001 # raised again below
                 outcome = error
             has_ended = True
@@ -79,6 +80,7 @@ class ThreadCall:
             finally:
                 # Its traceback holds this frame: a circle that would keep all that the handler used.
                 del outcome
+        return result
 
     def _open(self) -> None:
         with self._lock:

@@ -1,4 +1,6 @@
-"""Proletarian's two tables as models: to look at jobs, not to make them (that is `enqueue`) or run them (the worker).
+"""Proletarian's two tables as models, and the two that we add.
+
+To look at jobs, not to make them (that is `enqueue`) or run them (the worker).
 
 Table names are read from the settings when this module loads, and are fixed from then on.
 """
@@ -102,3 +104,67 @@ class ArchivedJob(StoredJob):
         db_table = quoted(TABLES.archived_job)
         verbose_name = _("archived job")
         verbose_name_plural = _("archived jobs")
+
+
+class JobAttempt(models.Model):
+    """What became of one attempt at a job, which is in the queue or in the archive."""
+
+    class Outcome(models.TextChoices):
+        SUCCESS = "success", _("success")
+        RETRY = "retry", _("retry")  # it failed, and the job runs again
+        FAILURE = "failure", _("failure")  # it failed, and the job was given up
+        CRASH = "crash", _("crash")  # its process died
+        TIMEOUT = "timeout", _("timeout")
+        INTERRUPTED = "interrupted", _("interrupted")  # by a stop; it does not count
+        CANCELLED = "cancelled", _("cancelled")  # it never began: a person archived the job
+
+    attempt_id = models.BigAutoField(_("attempt id"), primary_key=True)
+    job_id = models.UUIDField(_("job id"))
+    attempt = models.IntegerField(_("attempt"))
+    worker_id = models.TextField(_("worker"), null=True)  # noqa: DJ001 # None if no worker was at it
+    started_at = models.DateTimeField(_("started at"))
+    finished_at = models.DateTimeField(_("finished at"))
+    outcome = models.TextField(_("outcome"), choices=Outcome.choices)
+    # None where there is none, unlike a message that is empty.
+    exception_class = models.TextField(_("exception"), null=True)  # noqa: DJ001
+    message = models.TextField(_("message"), null=True)  # noqa: DJ001
+    traceback = models.TextField(_("traceback"), null=True)  # noqa: DJ001
+    result = models.TextField(_("result, as stored"), null=True)  # noqa: DJ001
+
+    class Meta:
+        managed = False
+        required_db_vendor = "postgresql"
+        db_table = quoted(TABLES.job_attempt)
+        verbose_name = _("attempt")
+        verbose_name_plural = _("attempts")
+
+    def __str__(self) -> str:
+        return f"{self.attempt} of {self.job_id}: {self.outcome}"
+
+
+class Worker(models.Model):
+    """A worker process, as it was at its last heartbeat."""
+
+    process_id = models.UUIDField(_("process id"), primary_key=True)
+    worker_id = models.TextField(_("worker"))
+    host = models.TextField(_("host"))
+    pid = models.IntegerField(_("process"))
+    queues = models.JSONField(_("queues"))
+    processes = models.IntegerField(_("processes"))
+    threads = models.IntegerField(_("threads"))
+    version = models.TextField(_("version"))
+    started_at = models.DateTimeField(_("started at"))
+    heartbeat_at = models.DateTimeField(_("heartbeat at"))
+    running = models.JSONField(_("running jobs"))
+    succeeded = models.BigIntegerField(_("succeeded"))
+    failed = models.BigIntegerField(_("failed"))
+
+    class Meta:
+        managed = False
+        required_db_vendor = "postgresql"
+        db_table = quoted(TABLES.worker)
+        verbose_name = _("worker")
+        verbose_name_plural = _("workers")
+
+    def __str__(self) -> str:
+        return f"{self.worker_id} ({self.host}, {self.pid})"

@@ -27,6 +27,7 @@ from django_proletarian.retention import Pruner
 from django_proletarian.slots import Slot, Slots
 from django_proletarian.store import ClaimBounds, seconds_to_next_job
 from django_proletarian.worker import WorkerOptions, process_jobs
+from django_proletarian.worker_row import Identity, WorkerRow
 
 
 class QueueWorker:
@@ -40,7 +41,10 @@ class QueueWorker:
     def __init__(self, options: WorkerOptions) -> None:
         self.options = options
         self.error: BaseException | None = None  # what ended the worker, if an error did; written by its threads
-        self.slots = Slots.private(options.threads)  # what its threads do; may be replaced before the start
+        # What its threads do, and which process it is; both may be replaced before the start.
+        self.slots = Slots.private(options.threads)
+        self.identity = Identity()
+        self._row: WorkerRow | None = None  # from the start on
         self._log = EventLog(queue_worker_id=options.worker_id)
         self._stop = Stop()
         self._turn = PollingTurn(self._stop, options.threads)
@@ -78,6 +82,15 @@ class QueueWorker:
                 # Daemons, so that a handler that ignores the stop can't keep the process from ending.
                 thread = threading.Thread(target=self._work, args=(number, name, on_end), name=name, daemon=True)
                 self._threads.append(thread)
+        self._row = WorkerRow(
+            self.identity,
+            self.slots,
+            worker_id=self.options.worker_id,
+            database=self.options.database,
+            tables=self.options.tables,
+            queues=self.options.queues,
+        )
+        self._row.start()
         if self._listener is not None:
             self._listener.start()
         if self._pruner is not None:
@@ -107,6 +120,8 @@ class QueueWorker:
             self._given_up = True
             running = ", ".join(thread.name for thread in self._threads if thread.is_alive())
             self._log(events.QUEUE_WORKER_SHUTDOWN_ERROR, still_running=running)
+            if self._row is not None:
+                self._row.stop()
         return finished
 
     def finish(self) -> None:
@@ -151,6 +166,8 @@ class QueueWorker:
                     self._listener.stop()
                 if self._pruner is not None:
                     self._pruner.stop()
+                if self._row is not None:
+                    self._row.stop()
                 self._complete()
                 if on_end is not None:
                     on_end()
@@ -188,7 +205,8 @@ class QueueWorker:
                 break
             # From here on the listener hears of every new job. Look once more for those that came just before, and from
             # time to time for those that nobody announces.
-            due_in = seconds_to_next_job(claim, options.tables, options.queues, options.now())
+            first = [] if self._row is None else self._row.if_due(claim)
+            due_in = seconds_to_next_job(claim, options.tables, options.queues, options.now(), first=first)
             self._note_answer(log)
             if due_in is not None and due_in <= options.idle_polling_interval:
                 self._turn.sleep(due_in)

@@ -25,7 +25,7 @@ from django_proletarian.connection import COMMIT, PrivateConnection, Statement
 from django_proletarian.errors import ProletarianError
 from django_proletarian.log import EventLog
 from django_proletarian.outage import is_permanent
-from django_proletarian.tables import Tables, quoted
+from django_proletarian.tables import Tables, for_tables, quoted
 
 INTERVAL = 60.0  # seconds between a worker process's looks for what has become old enough
 BATCH_SIZE = 1000  # rows; a few milliseconds
@@ -84,12 +84,22 @@ WITH walked AS MATERIALIZED (
        -- Again, for a job that was run again while this waited for its row: that has a new finished_at. With a sum, so
        -- that the rows are found by their place alone: the index might mean all that are old enough.
        AND finished_at + interval '0' < COALESCE($4, statement_timestamp()) - $1 * interval '1 second'
- RETURNING 1
-)
+ RETURNING job_id
+){attempts}
 SELECT (SELECT count(*) FROM pruned), (SELECT count(*) FROM walked), extract(epoch FROM finished_at)::float8, job_id
   FROM walked
  ORDER BY finished_at DESC, job_id DESC
  LIMIT 1
+"""
+# A job of this id that waits in the queue, enqueued or put back again, keeps what is known of it.
+PRUNE_ATTEMPTS: LiteralString = """, attempts AS (
+    DELETE FROM {job_attempt} AS attempt
+     USING pruned
+     WHERE attempt.job_id = pruned.job_id
+       AND NOT EXISTS (SELECT FROM {job} AS job WHERE job.job_id = pruned.job_id)
+)"""
+MAY_PRUNE_ATTEMPTS: LiteralString = """
+SELECT has_table_privilege(to_regclass('{job_attempt}'), 'SELECT, DELETE') AND has_table_privilege('{job}', 'SELECT')
 """
 PRUNE_TYPES = ("float8", "text", "text[]", "timestamptz", "float8", "uuid")
 # Shorter than the server waits before it looks for deadlocks: it is never a job's transaction that is cut off.
@@ -123,7 +133,8 @@ def prune_batch(
                 f"{tables.archived_job} has no index on finished_at, and each batch would read all of it. Its owner "
                 f"should build one: {schema.create_finished_at_index(tables, concurrently=True)}"
             )
-        statement = _prune(tables, batch_size)
+        with_attempts = connection.is_true(for_tables(MAY_PRUNE_ATTEMPTS, tables))
+        statement = _prune(tables, batch_size, with_attempts=with_attempts)
         since = (None, None) if place is None else (place.finished_at, place.job_id)
         rows = connection.send(connection.call(statement, old.older_than, *_stored(old), now, *since))
         connection.send(COMMIT)
@@ -138,9 +149,12 @@ def prune_batch(
     return Batch(pruned=int(pruned), place=Place(finished_at, job_id), is_last=int(walked) < batch_size)
 
 
-def _prune(tables: Tables, batch_size: int) -> Statement:
+@functools.cache
+def _prune(tables: Tables, batch_size: int, *, with_attempts: bool) -> Statement:
+    attempts = for_tables(PRUNE_ATTEMPTS, tables) if with_attempts else ""
     # The limit is in the text: a plan for any limit would be one for many rows.
-    return Statement(f"proletarian_prune_{batch_size}", PRUNE_TYPES, _for_archive(PRUNE, tables, batch_size))
+    text = PRUNE.format(archived_job=quoted(tables.archived_job), limit=batch_size, attempts=attempts)
+    return Statement(f"proletarian_prune_{batch_size}", PRUNE_TYPES, text)
 
 
 @functools.cache

@@ -33,6 +33,8 @@ class TransitSerializer:
     writes them as strings.
     """
 
+    is_json = True  # spaces may stand behind the text
+
     def __init__(self, *, keyword_keys: bool = True) -> None:
         self.keyword_keys = keyword_keys
 
@@ -49,6 +51,8 @@ class JSONSerializer:
     `encoder` is a `json.JSONEncoder` class or a "module:Class" path to one. Dates, UUIDs and Decimals are written by
     Django's encoder and come back as strings.
     """
+
+    is_json = True
 
     def __init__(
         self, *, encoder: type[json.JSONEncoder] | str = "django.core.serializers.json:DjangoJSONEncoder"

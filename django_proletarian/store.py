@@ -211,13 +211,13 @@ def replace_archived_job(
     A role with the original's rights may not change the archive. Then the job only leaves the queue, for there it would
     run again for ever, the archive keeps its older row, and this returns False.
     """
-    [(may_replace,)] = claim.send(for_tables(MAY_REPLACE_ARCHIVED_JOB, tables))
-    if may_replace == "t":
+    may_replace = claim.is_true(for_tables(MAY_REPLACE_ARCHIVED_JOB, tables))
+    if may_replace:
         statement = _statement("proletarian_replace", REPLACE_ARCHIVED_JOB, ("uuid", "text", "timestamptz"), tables)
         claim.send(claim.call(statement, job_id, names.to_stored(status), now))
     else:
         claim.send(claim.call(_statement("proletarian_delete", DELETE_JOB, ("uuid",), tables), job_id))
-    return bool(may_replace == "t")
+    return may_replace
 
 
 RETRY_JOB: LiteralString = """
@@ -310,10 +310,13 @@ SELECT min(COALESCE(due.seconds, later.seconds))
 
 
 def seconds_to_next_job(
-    claim: ClaimConnection, tables: Tables, queues: Sequence[str], now: datetime | None
+    claim: ClaimConnection, tables: Tables, queues: Sequence[str], now: datetime | None, *, first: Sequence[str] = ()
 ) -> float | None:
-    """Seconds until a job of `queues` can be claimed; 0 if one can be now, None if none is known."""
+    """Seconds until a job of `queues` can be claimed; 0 if one can be now, None if none is known.
+
+    `first` are statements to send in the same message before.
+    """
     statement = _statement("proletarian_next_due", NEXT_DUE, ("text[]", "timestamptz"), tables)
     asked = [names.to_stored(queue) for queue in queues]
-    [(seconds,)] = claim.send(claim.call(statement, asked, now))
+    [(seconds,)] = claim.send(*first, claim.call(statement, asked, now))
     return None if seconds is None else float(seconds)

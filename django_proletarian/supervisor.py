@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from uuid import UUID
 
 from django.db import connections
 
@@ -30,6 +31,7 @@ from django_proletarian.slots import Slots
 from django_proletarian.vital_signs import LastPoll, VitalSigns
 from django_proletarian.worker import WorkerOptions
 from django_proletarian.worker_process import Assignment, ExitCode, main
+from django_proletarian.worker_row import Identity
 
 LOOK_AGAIN = 0.2  # seconds between looks at what sends no word, such as a process's first poll
 REST = 1.0  # seconds between looks when nothing is under way: an idle worker is to cost next to nothing
@@ -66,9 +68,13 @@ class Plan:
 class Child:
     """One worker process, as its supervisor knows it."""
 
-    def __init__(self, process: Any, slots: Slots, connection: Connection, max_jobs: int | None) -> None:
+    def __init__(
+        self, process: Any, process_id: UUID, slots: Slots, connection: Connection, max_jobs: int | None
+    ) -> None:
         self.process = process
+        self.process_id = process_id
         self.pid: int = process.pid  # which a process object that is closed does not tell
+        self.worker_id: str = process.name
         self.slots = slots
         self.connection = connection
         self.max_jobs = max_jobs
@@ -148,6 +154,7 @@ class Seat:
         self.start_at = 0.0  # time.monotonic() of the next start
         self.deaths = 0  # one soon after the other
         self.last_poll = LastPoll()
+        self.crashed: deque[UUID] = deque(maxlen=10)  # processes whose rows among the workers are still there, perhaps
 
     @property
     def children(self) -> list[Child]:
@@ -349,6 +356,7 @@ class Supervisor:
         worker_id = plan.worker.worker_id if plan.processes == 1 else f"{plan.worker.worker_id}-{seat.number}"
         assignment = Assignment(
             options={**plan.given, "worker_id": worker_id, "max_jobs": max_jobs},
+            identity=Identity(processes=plan.processes, predecessors=tuple(seat.crashed)),
             threads=plan.worker.threads,
             verbosity=plan.verbosity,
             max_memory=plan.max_memory_per_process,
@@ -368,7 +376,7 @@ class Supervisor:
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGHUP, signal.SIGUSR1})
             theirs.close()
-        child = Child(process, Slots(memory, plan.worker.threads), ours, max_jobs)
+        child = Child(process, assignment.identity.process_id, Slots(memory, plan.worker.threads), ours, max_jobs)
         child.crashes = set(self._crashes)
         self._crashes.clear()
         return child
@@ -402,13 +410,21 @@ class Supervisor:
         running = child.slots.running
         if child.has_crashed:
             self._log_death(child, seat, code)
+            seat.crashed.append(child.process_id)
         else:
             running = []
             self._log(events.WORKER_PROCESS_ENDED, worker_process=seat.number, pid=child.pid, how=_how(code))
         self._take_back_crashes(child)
         how = _how(code)
         self._crashes += [
-            Crash(job_id=job.job_id, attempts=job.attempts, how=how, stagger=number * STAGGER)
+            Crash(
+                job_id=job.job_id,
+                attempts=job.attempts,
+                since=job.since,
+                worker_id=child.worker_id,
+                how=how,
+                stagger=number * STAGGER,
+            )
             for number, job in enumerate(running)
         ]
         if self._is_stopping:

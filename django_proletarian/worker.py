@@ -14,9 +14,19 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from django_proletarian import log as events
+from django_proletarian.attempts import (
+    MOST_RESULT,
+    AttemptRecord,
+    Failed,
+    RecordAttempts,
+    may_record,
+    recording,
+    storable,
+)
 from django_proletarian.connection import COMMIT, ClaimConnection
 from django_proletarian.errors import JobInterrupted, NoHandler, PayloadDecodeError, WorkerCrashed
 from django_proletarian.event_loop import close_event_loop
@@ -51,6 +61,9 @@ from django_proletarian.store import (
 )
 from django_proletarian.tables import Tables
 
+if TYPE_CHECKING:
+    from django_proletarian.tracing import Tracing  # which needs OpenTelemetry
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
@@ -79,6 +92,8 @@ class WorkerOptions:
     batch_seconds: float = 0.1  # no job of a batch begins later
     max_jobs: int | None = None  # end after so many; None for no end
     retention: Mapping[str, float] = field(default_factory=dict)  # seconds that archived jobs are kept, by status
+    record_attempts: RecordAttempts = "failures"  # all that did not succeed
+    tracing: Tracing | None = None  # what makes a span of each attempt
 
     def now(self) -> datetime | None:
         """What replaces the database's clock; None for that clock itself."""
@@ -106,6 +121,7 @@ class Attempt:
         self.handler = thread.options.find_handler(claimed.job_type)
         self.payload: object = None
         self.unreadable: BaseException | None = None  # why the payload could not be decoded
+        self.record: AttemptRecord | None = None  # what is to be kept of it
         self.on_commit: list[Callable[[], object]] = []  # what an atomic handler asked for; filled when it ends
         try:
             self.payload = thread.options.serializer.decode(claimed.payload)
@@ -137,6 +153,8 @@ class Attempt:
 @dataclass(frozen=True, slots=True)
 class Returned:
     """The handler came back."""
+
+    result: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,10 +276,13 @@ def run_batch(thread: WorkerThread, jobs: Sequence[ClaimedJob]) -> Finished:
         # If the process dies with the slot entered, the attempt counts. So all of the project's code that decides about
         # the job runs inside, and the commit, after which the process may die without harm, does not.
         thread.slot.enter(job.job_id, job.attempts, job.queue, job.job_type, time.time())
+        began = time.monotonic()
         verdict: Verdict | None = None
         try:
             attempt = Attempt(thread, job)
-            verdict = decide_on(attempt, run_handler(attempt))
+            outcome = run_handler(attempt)
+            verdict = decide_on(attempt, outcome)
+            note_attempt(attempt, outcome, verdict, began)
         finally:
             thread.slot.leave(verdict)
         finished.append((attempt, verdict))
@@ -286,15 +307,15 @@ def run_handler(attempt: Attempt) -> Outcome:
                 f'No handler for job type "{attempt.claimed.job_type}". Decorate one with @job_handler in the jobs.py '
                 "of an app in INSTALLED_APPS, or name a function for all other types in the HANDLER setting."
             )
-        with thread.connections, claims_transaction(attempt):
-            handler.run(attempt.payload, lambda: attempt.job, thread.stop)
+        with span_of(attempt), thread.connections, claims_transaction(attempt):
+            result = handler.run(attempt.payload, lambda: attempt.job, thread.stop)
     except JobInterrupted as error:
         return Interrupted(error)
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # the one that counts as a failure
         if thread.claim.is_lost:
             raise  # an atomic handler found the lock gone: the job is another worker's to run
         return Interrupted(error) if thread.stop.is_set() else Raised(error)
-    return RETURNED
+    return RETURNED if result is None else Returned(result)
 
 
 def claims_transaction(attempt: Attempt) -> AbstractContextManager[None]:
@@ -302,6 +323,12 @@ def claims_transaction(attempt: Attempt) -> AbstractContextManager[None]:
     if attempt.handler is not None and attempt.handler.atomic:
         return attempt.thread.claim.lent_to_handler(attempt.on_commit)
     return NOTHING_AROUND
+
+
+def span_of(attempt: Attempt) -> AbstractContextManager[None]:
+    """The span around a handler, if spans are made."""
+    tracing = attempt.thread.options.tracing
+    return NOTHING_AROUND if tracing is None else tracing.running(attempt.claimed)
 
 
 NOTHING_AROUND = nullcontext()
@@ -366,6 +393,52 @@ def tell_failed_job(attempt: Attempt, error: BaseException) -> None:
         attempt.tell(events.FAILED_JOB_CALLBACK_ERROR, error=broken)
 
 
+def note_attempt(attempt: Attempt, outcome: Outcome, verdict: Verdict, began: float) -> None:
+    """Make what is to be kept of the attempt, if anything is; `began` is time.monotonic's.
+
+    Texts only: the exception would keep all that the handler had in its hands until the next job.
+    """
+    keep = attempt.thread.options.record_attempts
+    if keep == "none" or (keep == "failures" and isinstance(verdict, Succeeded)):
+        return
+    ended = time.monotonic()
+    attempt.record = AttemptRecord(
+        job_id=attempt.claimed.job_id,
+        attempt=attempt.claimed.attempts + 1,
+        worker_id=attempt.thread.options.worker_id,
+        began=began,
+        ended=ended,
+        outcome=outcome_name(outcome, verdict),
+        failed=None if isinstance(outcome, Returned) else Failed.by(outcome.error),
+        result=encoded_result(attempt, outcome.result) if isinstance(outcome, Returned) else None,
+    )
+
+
+def outcome_name(outcome: Outcome, verdict: Verdict) -> str:
+    """The word for how an attempt ended."""
+    match outcome, verdict:
+        case _, LeftInQueue():
+            return "interrupted"
+        case Raised(WorkerCrashed()), _:
+            return "crash"
+        case _, Succeeded():
+            return "success"
+        case _, RetryAfter():
+            return "retry"
+    return "failure"
+
+
+def encoded_result(attempt: Attempt, result: object) -> str | None:
+    """What a handler returned, as its payload is encoded; None for None, and for what can't be."""
+    if result is None:
+        return None
+    try:
+        text = attempt.thread.options.serializer.encode(result)
+    except Exception:  # noqa: BLE001 # the job has succeeded, whatever its handler returned
+        return None
+    return storable(text, MOST_RESULT) if len(text) <= MOST_RESULT else None
+
+
 def settling(thread: WorkerThread, finished: Finished) -> list[str]:
     """SQL that writes the verdicts into the claim's transaction; what needs an answer is sent here."""
     claim, tables, now = thread.claim, thread.options.tables, thread.options.now()
@@ -387,7 +460,11 @@ def settling(thread: WorkerThread, finished: Finished) -> list[str]:
                 attempt.tell(events.RETRYING, retry_at=retry_at, retries_left=retries_left)
             case LeftInQueue():
                 pass  # the row is as it should be
-    return [archiving(claim, tables, job_ids, status, now) for status, job_ids in archived.items() if job_ids]
+    records = [attempt.record for attempt, _ in finished if attempt.record is not None]
+    return [
+        *(archiving(claim, tables, job_ids, status, now) for status, job_ids in archived.items() if job_ids),
+        *(recording(claim, tables, record, now) for record in records if may_record(claim, tables)),
+    ]
 
 
 def run_on_commit(thread: WorkerThread, finished: Finished) -> None:

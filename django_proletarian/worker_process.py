@@ -33,6 +33,7 @@ from django_proletarian.log import EventLog, log_to_stderr
 from django_proletarian.outage import explained
 from django_proletarian.queue_worker import QueueWorker
 from django_proletarian.slots import Slots
+from django_proletarian.worker_row import Identity
 
 # Seconds that crashes may hold back the first poll, so that they are counted before their jobs run again.
 CRASHES_FIRST = 3.0
@@ -65,6 +66,7 @@ class Assignment:
     """What a worker process is to do. Pickled: plain values only."""
 
     options: Mapping[str, Any]  # arguments of `worker_options`
+    identity: Identity
     threads: int
     verbosity: int
     max_memory: int | None  # MiB, resident
@@ -137,7 +139,7 @@ class WorkerProcess:
         self._log = EventLog(queue_worker_id=options.worker_id)
         threading.Thread(target=self._keep_house, name="housekeeping", daemon=True).start()
         worker = QueueWorker(options)
-        worker.slots = self._slots
+        worker.slots, worker.identity = self._slots, self._assignment.identity
         settler = CrashSettler(options, self._crashes, self._slots.settlers, self._send)
         settler.start(CRASHES_FIRST)
         worker.start(on_end=lambda: self._ends.put(End.BY_ITSELF))

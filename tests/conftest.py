@@ -45,7 +45,8 @@ def committed(transactional_db: None) -> Iterator[None]:
 
 def _truncate() -> None:
     with connection.cursor() as cursor:
-        cursor.execute("TRUNCATE proletarian.job, proletarian.archived_job")
+        tables = ", ".join(f"proletarian.{table}" for table in ("job", "archived_job", "job_attempt", "worker"))
+        cursor.execute(f"TRUNCATE {tables}")
 
 
 @pytest.fixture

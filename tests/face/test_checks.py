@@ -79,6 +79,8 @@ WRONG: list[Any] = [
     pytest.param({"MAX_MEMORY_PER_PROCESS": 0.5}, "E033", "0.5, which is not a whole number", "500", id="E033"),
     pytest.param({"MAX_CRASHES": 0}, "E034", "0, which is not a whole number from 1 up", "3", id="E034"),
     pytest.param({"HEARTBEAT_FILE": 3}, "E035", "3, which is not a path", "worker.heartbeat", id="E035"),
+    pytest.param({"TRACING": "on"}, "E025", "'on', which is neither True nor False", "True", id="E025"),
+    pytest.param({"RECORD_ATTEMPTS": True}, "E036", "True, which is none of 'failures', 'all'", '"all"', id="E036"),
     pytest.param({"METRICS_TOKEN": "secret"}, "E024", "is set to what is not a text of 16", "os.environ", id="E024"),
     pytest.param({"RETENTION": 7}, "E023", "7, which is not a dict", "timedelta(days=7)", id="E023"),
     pytest.param({"RETENTION": {"failed": 7}}, "E023", "has a status 'failed'", "timedelta(days=7)", id="E023 status"),

@@ -149,8 +149,8 @@ def claims_of(url: str, worker_id: str) -> list[int]:
     found = sql(
         url,
         "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND starts_with(application_name, %s) "
-        "AND NOT starts_with(application_name, %s)",
-        (f"{worker_id}-", f"{worker_id}-listener"),
+        "AND NOT (starts_with(application_name, %s) OR starts_with(application_name, %s))",
+        (f"{worker_id}-", f"{worker_id}-listener", f"{worker_id}-heartbeat"),
     )
     return [pid for (pid,) in found]
 

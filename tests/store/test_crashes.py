@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -23,7 +24,15 @@ from django_proletarian.worker import process_next_job
 
 
 def crash_of(job_id: UUID, **values: Any) -> Crash:
-    return Crash(**{"job_id": job_id, "attempts": 0, "how": "was killed by SIGKILL", "stagger": 0.0, **values})
+    given = {
+        "job_id": job_id,
+        "attempts": 0,
+        "since": time.time() - 60,
+        "worker_id": "dead-1",
+        "stagger": 0.0,
+        **values,
+    }
+    return Crash(**{"how": "was killed by SIGKILL", **given})
 
 
 def settle(claim: ClaimConnection, crash: Crash, **options: Any) -> bool:

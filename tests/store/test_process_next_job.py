@@ -104,6 +104,20 @@ def test_a_job_that_raises_is_archived_as_a_failure_if_it_has_no_retries(claim: 
     assert queued() == []
 
 
+def test_a_coroutine_that_nobody_awaited_is_no_success(claim: ClaimConnection) -> None:
+    async def write() -> None:
+        raise AssertionError("nobody awaits this")
+
+    job_handler("tests/forgot-async")(lambda payload: write())
+    enqueue("tests/forgot-async")
+
+    assert run(claim) is True
+
+    assert archived() == [(":failure", 1)]
+    [attempt] = rows("proletarian.job_attempt")
+    assert "returned a coroutine, of which nothing has run" in attempt["message"]
+
+
 def test_a_job_that_raises_is_tried_again_as_often_as_its_strategy_says(claim: ClaimConnection) -> None:
     attempts: list[int] = []
 

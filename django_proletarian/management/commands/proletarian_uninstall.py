@@ -124,6 +124,8 @@ def drop_tables(connection: BaseDatabaseWrapper, tables: Tables, role: str) -> N
         try:
             call_command("migrate", "django_proletarian", "zero", database=connection.alias, verbosity=0)
             # Tables that nobody migrated, the original's, are still there.
+            cursor.execute(schema.drop_worker(tables))
+            cursor.execute(schema.drop_job_attempt(tables))
             cursor.execute(schema.drop_archived_job(tables))
             cursor.execute(schema.drop_job(tables))
             cursor.execute(schema.drop_schemas(tables))
