@@ -27,6 +27,11 @@ class Tables(NamedTuple):  # which is hashed, for every statement, in a fifth of
             return f"{schema}{dot}{extended(table.removesuffix('job'), 'worker')}"
         return extended(self.job, "_worker")
 
+    @property
+    def all(self) -> tuple[str, ...]:
+        """The original's two and ours."""
+        return (*self, self.job_attempt, self.worker)
+
 
 def extended(name: str, suffix: str) -> str:
     """A name, perhaps with its schema, and a suffix, cut where PostgreSQL would cut the suffix off."""

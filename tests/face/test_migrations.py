@@ -68,6 +68,8 @@ OUR_INDEXES = {
     "job_attempt_job_id": "CREATE INDEX job_attempt_job_id ON proletarian.job_attempt USING btree (job_id)",
     "worker_pkey": "CREATE UNIQUE INDEX worker_pkey ON proletarian.worker USING btree (process_id)",
 }
+ALL_TABLES = CONTRACT | OURS
+ALL_INDEXES = INDEXES | OUR_INDEXES
 # What the original's tables.sql makes, word for word in effect.
 CLOJURES = """
 CREATE SCHEMA proletarian;
@@ -137,8 +139,8 @@ print(Job.objects.using({database!r}).count(), ArchivedJob.objects.using({databa
 
 def test_migrate_makes_the_originals_tables_and_what_we_add_to_them(scratch: Scratch) -> None:
     scratch.manage("migrate")
-    assert columns(scratch) == CONTRACT | OURS
-    assert indexes(scratch) == INDEXES | OUR_INDEXES
+    assert columns(scratch) == ALL_TABLES
+    assert indexes(scratch) == ALL_INDEXES
     enqueue_and_drain(scratch)
 
 
@@ -214,7 +216,7 @@ def test_old_tables_without_time_zones_are_refused_with_the_statement_that_mends
         assert f'Table "proletarian"."{table}" was made by an old Proletarian' in said
         scratch.sql(said[said.index("ALTER TABLE") : said.index("; then migrate again")])
     scratch.manage("migrate")
-    assert columns(scratch) == CONTRACT
+    assert columns(scratch) == ALL_TABLES
     assert scratch.sql("SELECT process_at = '2026-01-01 12:00+00' FROM proletarian.job") == [(True,)]
 
 
@@ -222,7 +224,7 @@ def test_undo_drops_the_tables_and_the_schema(scratch: Scratch) -> None:
     scratch.manage_in_turn("migrate", "migrate django_proletarian zero")
     assert schemas(scratch) == {"public"}
     scratch.manage("migrate")
-    assert columns(scratch) == CONTRACT
+    assert columns(scratch) == ALL_TABLES
 
 
 def test_undo_leaves_a_schema_in_which_something_else_lives(scratch: Scratch) -> None:
@@ -236,8 +238,13 @@ def test_undo_leaves_a_schema_in_which_something_else_lives(scratch: Scratch) ->
 @pytest.mark.parametrize(
     ("settings", "schema", "tables", "index"),
     [
-        (CUSTOM, "myapp", {"proletarian_job", "proletarian_archived_job"}, "proletarian_job_queue_process_at"),
-        (NO_SCHEMA, "public", {"jobs", "old_jobs"}, "jobs_queue_process_at"),
+        (
+            CUSTOM,
+            "myapp",
+            {"proletarian_job", "proletarian_archived_job", "proletarian_job_attempt", "proletarian_worker"},
+            "proletarian_job_queue_process_at",
+        ),
+        (NO_SCHEMA, "public", {"jobs", "old_jobs", "jobs_attempt", "jobs_worker"}, "jobs_queue_process_at"),
     ],
 )
 @pytest.mark.parametrize("migrations", ["", NO_MIGRATIONS], ids=["migrated", "without migrations"])
@@ -265,7 +272,7 @@ def test_without_migrations_the_tables_are_made_and_found_again(scratch: Scratch
     scratch.configure(NO_MIGRATIONS)
     for _ in ("made", "found"):
         scratch.manage("migrate", "--run-syncdb")
-        assert (columns(scratch), indexes(scratch)) == (CONTRACT, INDEXES)
+        assert (columns(scratch), indexes(scratch)) == (ALL_TABLES, ALL_INDEXES)
     enqueue_and_drain(scratch)
 
 
@@ -276,10 +283,10 @@ def test_makemigrations_finds_nothing_to_do(scratch: Scratch, settings: str) -> 
 
 
 def test_sqlmigrate_prints_the_sql_that_runs(scratch: Scratch) -> None:
-    for migration in ("0001", "0002"):
+    for migration in ("0001", "0002", "0003"):
         scratch.sql(scratch.manage("sqlmigrate", "django_proletarian", migration))
-    assert (columns(scratch), indexes(scratch)) == (CONTRACT, INDEXES)
-    for migration in ("0002", "0001"):
+    assert (columns(scratch), indexes(scratch)) == (ALL_TABLES, ALL_INDEXES)
+    for migration in ("0003", "0002", "0001"):
         scratch.sql(scratch.manage("sqlmigrate", "django_proletarian", migration, "--backwards"))
     assert schemas(scratch) == {"public"}
 
@@ -303,7 +310,7 @@ def test_the_archives_index_is_built_beside_running_workers_and_can_be_undone(sc
         scratch.sql("SET lock_timeout = '1s'; " + ARCHIVED)
         worker.commit()
     migrating.join()
-    assert indexes(scratch) == INDEXES
+    assert indexes(scratch) == ALL_INDEXES
     scratch.manage("migrate", "django_proletarian", "0001")
     assert "archived_job_finished_at" not in indexes(scratch)
 
@@ -312,7 +319,7 @@ def test_the_archives_index_is_built_beside_running_workers_and_can_be_undone(sc
 def test_an_index_by_finished_at_that_somebody_made_is_adopted(scratch: Scratch, columns: str) -> None:
     scratch.sql(f"{CLOJURES} CREATE INDEX mine ON proletarian.archived_job ({columns})")
     scratch.manage("migrate")
-    assert set(indexes(scratch)) == {*INDEXES, "mine"} - {"archived_job_finished_at"}
+    assert set(indexes(scratch)) == {*ALL_INDEXES, "mine"} - {"archived_job_finished_at"}
 
 
 def test_an_index_whose_building_was_cut_off_is_built_again(scratch: Scratch) -> None:
@@ -323,7 +330,7 @@ def test_an_index_whose_building_was_cut_off_is_built_again(scratch: Scratch) ->
         )
     assert "archived_job_finished_at" in indexes(scratch)
     scratch.manage("migrate")
-    assert indexes(scratch) == INDEXES
+    assert indexes(scratch) == ALL_INDEXES
 
 
 def test_several_databases_each_have_their_queue(scratch: Scratch) -> None:
@@ -337,7 +344,7 @@ def test_several_databases_each_have_their_queue(scratch: Scratch) -> None:
 def test_a_default_database_that_is_not_postgresql_is_left_alone(scratch: Scratch) -> None:
     scratch.configure(SQLITE)
     scratch.manage_in_turn("migrate", "migrate --database pg")
-    assert columns(scratch) == CONTRACT
+    assert columns(scratch) == ALL_TABLES
     assert "W001" in scratch.manage("check")
     enqueue_and_drain(scratch, "pg")
     said = scratch.run(
@@ -354,7 +361,7 @@ def test_a_router_decides_where_jobs_live(scratch: Scratch, migrations: str) -> 
             f'DATABASES["default"] = dj_database_url.parse({url!r})\n{ROUTER}{migrations}'
         )
         scratch.manage_in_turn("migrate --run-syncdb", "migrate --run-syncdb --database pg")
-        assert columns(scratch) == CONTRACT
+        assert columns(scratch) == ALL_TABLES
         assert scratch.sql("SELECT to_regnamespace('proletarian')", url=url) == [(None,)]
         assert "W001" not in scratch.manage("check")
         scratch.python("import django_proletarian; django_proletarian.enqueue('no/handler')")

@@ -27,7 +27,13 @@ PRIVILEGES = """
 SELECT table_name, string_agg(privilege_type, ' ' ORDER BY privilege_type)
   FROM information_schema.role_table_grants WHERE grantee = %s GROUP BY table_name ORDER BY 1
 """
-ORIGINALS = [("archived_job", "INSERT SELECT TRUNCATE"), ("job", "DELETE INSERT SELECT TRUNCATE UPDATE")]
+GRANTED = [
+    ("archived_job", "INSERT SELECT TRUNCATE"),  # as the original grants, and on job
+    ("job", "DELETE INSERT SELECT TRUNCATE UPDATE"),
+    ("job_attempt", "INSERT SELECT TRUNCATE UPDATE"),
+    ("worker", "DELETE INSERT SELECT UPDATE"),
+]
+TABLES = "proletarian.job, proletarian.archived_job, proletarian.job_attempt, proletarian.worker"
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +104,14 @@ def test_a_worker_runs_as_the_role_that_was_installed_and_uninstalling_leaves_no
     assert said.splitlines() == [
         'Role "proletarian" created.',
         'Password of role "proletarian" set.',
-        'Tables in database "installed": proletarian.job, proletarian.archived_job.',
+        f'Tables in database "installed": {TABLES}.',
         'GRANT USAGE ON SCHEMA "proletarian" TO "proletarian";',
         'GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON "proletarian"."job" TO "proletarian";',
         'GRANT SELECT, INSERT, TRUNCATE ON "proletarian"."archived_job" TO "proletarian";',
+        'GRANT SELECT, INSERT, UPDATE, TRUNCATE ON "proletarian"."job_attempt" TO "proletarian";',
+        'GRANT SELECT, INSERT, UPDATE, DELETE ON "proletarian"."worker" TO "proletarian";',
     ]
-    assert sql(url, PRIVILEGES, ["proletarian"]) == ORIGINALS
+    assert sql(url, PRIVILEGES, ["proletarian"]) == GRANTED
     assert 'Role "proletarian" exists already.' in run("install")
 
     login = of(server, "installed", "proletarian", "o'clock".replace("'", "%27"))
@@ -121,10 +129,11 @@ def test_a_worker_runs_as_the_role_that_was_installed_and_uninstalling_leaves_no
             run("uninstall", "--no-input")
         stranger.rollback()
     assert archived(url) == [(":no/handler", ":failure", 1)] * 3
+    assert sql(url, "SELECT outcome, count(*) FROM proletarian.job_attempt GROUP BY 1") == [("failure", 3)]
 
     said = run("uninstall", "--no-input")
     assert said.splitlines() == [
-        'Tables dropped from database "installed": proletarian.job, proletarian.archived_job.',
+        f'Tables dropped from database "installed": {TABLES}.',
         'Role "proletarian" dropped.',
     ]
     assert dumped(url) == before
@@ -191,7 +200,7 @@ def test_nothing_is_dropped_until_the_name_is_typed(url: str, monkeypatch: pytes
         monkeypatch.setattr("builtins.input", lambda prompt, typed=typed: typed)
         with pytest.raises(CommandError, match=r"That is not its name\. Nothing was changed\."):
             run("uninstall")
-    assert sql(url, PRIVILEGES, ["proletarian"]) == ORIGINALS
+    assert sql(url, PRIVILEGES, ["proletarian"]) == GRANTED
     monkeypatch.setattr("builtins.input", lambda prompt: "installed")
     assert "Tables dropped" in run("uninstall")
 
@@ -229,7 +238,7 @@ def make(server: Postgres, target: str, **variables: str) -> str:
 
 def test_the_make_targets_take_psqls_variables(server: Postgres, url: str) -> None:
     assert 'Database "proletarian" created.' in make(server, "examples.db.install")
-    assert sql(of(server, "proletarian"), PRIVILEGES, ["proletarian"]) == ORIGINALS
+    assert sql(of(server, "proletarian"), PRIVILEGES, ["proletarian"]) == GRANTED
     assert make(server, "examples.db.uninstall") == 'Database "proletarian" dropped.\nRole "proletarian" dropped.\n'
     assert sql(server.url, "SELECT FROM pg_database WHERE datname = 'proletarian'") == []
     before = dumped(url)

@@ -67,6 +67,36 @@ def test_what_is_old_enough_is_deleted_in_batches_and_the_rest_stays() -> None:
     assert left() == {}
 
 
+def test_attempts_go_with_their_jobs_and_stay_for_jobs_that_wait_again() -> None:
+    archive(31, 3)
+    archive(1)
+    sql(
+        url_of(),
+        "INSERT INTO proletarian.job_attempt (job_id, attempt, started_at, finished_at, outcome) "
+        "SELECT job_id, attempt, finished_at, finished_at, 'retry' "
+        "FROM proletarian.archived_job CROSS JOIN generate_series(1, 2) AS attempt",
+    )
+    [[again]] = sql(
+        url_of(),
+        "INSERT INTO proletarian.job SELECT job_id, queue, job_type, payload, 0, now(), now() "
+        "FROM proletarian.archived_job ORDER BY finished_at LIMIT 1 RETURNING job_id",
+    )
+    prune("--older-than", "30d")
+    kept = {row["job_id"] for row in rows("proletarian.job_attempt", "job_id")}
+    assert kept == {again, *(row["job_id"] for row in rows("proletarian.archived_job", "job_id"))}
+    assert len(kept) == 2
+
+
+def test_archived_jobs_are_pruned_where_there_is_no_table_of_attempts() -> None:
+    archive(31, 3)
+    sql(url_of(), "ALTER TABLE proletarian.job_attempt RENAME TO elsewhere")
+    try:
+        prune("--older-than", "30d")
+    finally:
+        sql(url_of(), "ALTER TABLE proletarian.elsewhere RENAME TO job_attempt")
+    assert left() == {}
+
+
 def test_status_and_queues_choose_however_few_rows_of_a_batch_they_mean() -> None:
     for queue in ("mail", "billing", "reports"):
         archive(3, 11, queue=queue)

@@ -12,8 +12,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from django_proletarian import metrics, overview
-from django_proletarian.connection import ClaimConnection, Statement
-from django_proletarian.retention import PRUNE, PRUNE_TYPES, _for_archive
+from django_proletarian.connection import ClaimConnection
+from django_proletarian.retention import _prune
 from django_proletarian.tables import Tables
 from tests.store.test_plans import execute, nodes
 
@@ -56,7 +56,11 @@ def test_a_prune_batch_reads_as_many_rows_as_it_may_and_no_more(
     claim: ClaimConnection, situation: Callable[[], None]
 ) -> None:
     situation()
-    prune = Statement("proletarian_prune_plan", PRUNE_TYPES, _for_archive(PRUNE, TABLES, 1000))
+    execute(
+        "INSERT INTO proletarian.job_attempt (job_id, attempt, started_at, finished_at, outcome) "
+        "SELECT job_id, 1, now(), now(), 'failure' FROM proletarian.archived_job"
+    )
+    prune = _prune(TABLES, 1000, with_attempts=True)
     for values in [
         (7 * 86400, None, None, None, None, None),
         (0, ":failure", [":rare"], None, 1577836800.0, "00000000-0000-0000-0000-000000000001"),

@@ -41,7 +41,7 @@ class Command(BaseCommand):
         alias = database_of(options["database"])
         role, tables = options["role"], conf.settings().tables
         connection = connections[alias]
-        name = str(connection.settings_dict["NAME"])
+        name, all_tables = str(connection.settings_dict["NAME"]), ", ".join(tables.all)
         if not router.allow_migrate(alias, "django_proletarian", model_name="job"):
             raise CommandError(f'The routers keep our tables out of database "{alias}". Give another --database.')
         password = self.password(options["password_env"], print_sql=options["print_sql"])
@@ -64,7 +64,7 @@ class Command(BaseCommand):
                 set_password(connection, role, password)
                 self.stdout.write(f'Password of role "{role}" set.')
             call_command("migrate", "django_proletarian", database=alias, verbosity=0)
-            self.stdout.write(f'Tables in database "{name}": {tables.job}, {tables.archived_job}.')
+            self.stdout.write(f'Tables in database "{name}": {all_tables}.')
             with connection.cursor() as cursor:
                 for grant in grants:
                     cursor.execute(grant)

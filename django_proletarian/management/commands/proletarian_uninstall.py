@@ -39,7 +39,7 @@ class Command(BaseCommand):
         alias = database_of(options["database"])
         role, tables = options["role"], conf.settings().tables
         connection = connections[alias]
-        name = str(connection.settings_dict["NAME"])
+        name, all_tables = str(connection.settings_dict["NAME"]), ", ".join(tables.all)
         exists = database_exists(connection)
         if exists and not options["force"]:
             refuse_while_in_use(connection, tables, role)
@@ -53,7 +53,7 @@ class Command(BaseCommand):
                 self.stdout.write(f'Database "{name}" dropped.')
             elif exists:
                 drop_tables(connection, tables, role)
-                self.stdout.write(f'Tables dropped from database "{name}": {tables.job}, {tables.archived_job}.')
+                self.stdout.write(f'Tables dropped from database "{name}": {all_tables}.')
             else:
                 self.stdout.write(f'There is no database "{name}".')
             self.drop_role(connection, role, exists=exists and not options["drop_database"])
@@ -62,7 +62,7 @@ class Command(BaseCommand):
 
     def ask(self, name: str, tables: Tables, role: str, *, drop_database: bool) -> None:
         """Have the database's name typed. Raises CommandError if something else is."""
-        what = "the whole database" if drop_database else f"{tables.job} and {tables.archived_job}"
+        what = "the whole database" if drop_database else ", ".join(tables.all)
         self.stdout.write(f'This drops {what} with all that is in it, and the role "{role}".')
         try:
             typed = input(f'Type the name of the database, "{name}", to go on: ')
