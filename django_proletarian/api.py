@@ -27,6 +27,7 @@ from django_proletarian.errors import DuplicateJob, EnqueueError, InvalidHandler
 from django_proletarian.handlers import FailedJobCallback, Handler, handler_of, register
 from django_proletarian.queue_worker import QueueWorker
 from django_proletarian.retry import LONGEST_DELAY, RetryStrategyFunction, RetryStrategyLike, as_strategy
+from django_proletarian.serializers import Serializer
 from django_proletarian.worker import WorkerOptions
 
 OnConflict = Literal["error", "ignore"]
@@ -63,7 +64,7 @@ def enqueue(
     """
     _check_conflict_rule(on_conflict)
     given = NewJob(job_type, payload, queue, process_at, process_in, job_id)
-    row = _row(*_stored_names(job_type, queue), given)
+    row = _row(*_stored_names(job_type, queue), given, *_makers())
     connection, tables, now = _connection(using), conf.settings().tables, conf.now()
     tracing = conf.tracing()
     if tracing is None:
@@ -99,10 +100,8 @@ def enqueue_many(
     they get one of their own. Raises what `enqueue` raises.
     """
     _check_conflict_rule(on_conflict)
-    given = [job if isinstance(job, NewJob) else NewJob(*job) for job in jobs]
-    rows = _rows(given)
+    rows, own_ids = _rows(jobs)
     ids = [row.job_id for row in rows]
-    own_ids = any(job.job_id is not None for job in given)
     if own_ids and on_conflict == "error" and len(set(ids)) < len(ids):
         raise _duplicate(Counter(ids).most_common(1)[0][0])
     connection = _connection(using)
@@ -163,27 +162,40 @@ def _check_conflict_rule(on_conflict: str) -> None:
         raise EnqueueError(f'on_conflict must be "error" or "ignore", not {on_conflict!r}.')
 
 
-def _rows(given: Iterable[NewJob]) -> list[inserts.JobRow]:
-    """Rows to be, in the same order. Raises EnqueueError for what no row can hold."""
+def _rows(jobs: Iterable[NewJob | tuple[str | Handler, object]]) -> tuple[list[inserts.JobRow], bool]:
+    """Rows to be, in the same order, and whether any has an id of the caller's.
+
+    Raises EnqueueError for what no row can hold.
+    """
     stored_names: dict[tuple[object, ...], tuple[str, str]] = {}  # many jobs, few names: each is checked once
+    new_id, serializer = _makers()
     rows = []
-    for job in given:
+    own_ids = False
+    for given in jobs:
+        # Not all of them first: each object that waits makes Python's garbage collector slower.
+        job = given if isinstance(given, NewJob) else NewJob(*given)
+        own_ids = own_ids or job.job_id is not None
         # With their types, since a PlainName equals the str that is stored otherwise.
         asked = (job.job_type, type(job.job_type), job.queue, type(job.queue))
         try:
             stored = stored_names[asked]
         except (KeyError, TypeError):  # new, or not even hashable
             stored = stored_names[asked] = _stored_names(job.job_type, job.queue)
-        rows.append(_row(*stored, job))
-    return rows
+        rows.append(_row(*stored, job, new_id, serializer))
+    return rows, own_ids
 
 
-def _row(queue: str, job_type: str, job: NewJob) -> inserts.JobRow:
+def _makers() -> tuple[Callable[[], UUID], Serializer]:
+    """What makes new ids and encodes payloads."""
+    return conf.resolved("JOB_ID_STRATEGY"), conf.serializer()
+
+
+def _row(queue: str, job_type: str, job: NewJob, new_id: Callable[[], UUID], serializer: Serializer) -> inserts.JobRow:
     return inserts.JobRow(
-        _checked_id(conf.resolved("JOB_ID_STRATEGY")() if job.job_id is None else job.job_id),
+        _checked_id(new_id() if job.job_id is None else job.job_id),
         queue,
         job_type,
-        _encoded(job.payload),
+        _encoded(serializer, job.payload),
         None if job.process_at is None else _process_at(job.process_at),
         None if job.process_in is None else _process_in(job.process_in),
     )
@@ -199,8 +211,7 @@ def _stored_names(given: str | Handler, queue: str | None) -> tuple[str, str]:
     return names.to_stored(queue), names.to_stored(job_type)
 
 
-def _encoded(payload: object) -> str:
-    serializer = conf.serializer()
+def _encoded(serializer: Serializer, payload: object) -> str:
     text = serializer.encode(payload)
     if not isinstance(text, str):
         raise EnqueueError(
@@ -224,6 +235,8 @@ def _name(what: str, name: object) -> str:
 def _storable(what: str, text: str) -> str:
     if "\x00" in text:
         raise EnqueueError(f"{what} has a NUL character, which PostgreSQL can't store in a text. Take it out.")
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError as error:

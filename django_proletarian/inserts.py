@@ -187,12 +187,16 @@ def _copied(rows: Sequence[JobRow], enqueued_at: datetime) -> Iterator[str]:
             due = max(enqueued_at, process_at).isoformat()
         elif process_in is not None:
             due = (enqueued_at + process_in).isoformat()
-        yield f"{job_id}\t{_escaped(queue)}\t{_escaped(job_type)}\t{_escaped(payload)}\t0\t{now}\t{due}\n"
+        # The digits alone: with the dashes an id takes three times as long to write.
+        yield f"{job_id.int:032x}\t{_name(queue)}\t{_name(job_type)}\t{_escaped(payload)}\t0\t{now}\t{due}\n"
 
 
 def _escaped(text: str) -> str:
     # As COPY's text format wants it, the backslash first, for the others bring one in.
     return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+
+
+_name = functools.lru_cache(maxsize=1000)(_escaped)
 
 
 @functools.lru_cache(maxsize=1000)

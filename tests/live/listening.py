@@ -11,16 +11,19 @@ import psycopg
 from tests.live.processes import sql
 
 
-def asleep(url: str, worker_id: str) -> bool:
+def asleep(url: str, worker_id: str, *, since: str = "-infinity") -> bool:
     """Whether a thread of the worker has looked for the next job after its listener had said that it will hear of new
-    ones, and has sent nothing since: until the idle interval is over, only a wake-up can make it look again."""
+    ones, and has sent nothing since: until the idle interval is over, only a wake-up can make it look again. `since`
+    is the database's time that it must have looked after."""
     return bool(
         sql(
             url,
             "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle' "
-            # Prepared, it shows by its name; behind a pooler, by its text.
-            "AND starts_with(application_name, %s) AND (query LIKE '%%next_due%%' OR query LIKE '%% AS due %%')",
-            [f"{worker_id}-"],
+            "AND starts_with(application_name, %s) AND application_name NOT LIKE '%%-heartbeat' AND query_start > %s "
+            # Prepared, it shows by its name; behind a pooler, by its text. What stands before it in the message, now
+            # and then, may be so long that the server shows nothing else.
+            "AND query ~ 'next_due| AS due |heartbeat_at'",
+            [f"{worker_id}-", since],
         )
     )
 

@@ -98,10 +98,13 @@ def test_a_crash_is_counted_by_a_process_that_lives_and_does_not_wait_for_the_ne
     idle = json.dumps({"IDLE_POLLING_INTERVAL": 1000})
     worker = spawn("--processes", "2", "--worker-id", "w", settings="tests.live.given_settings", PROLETARIAN=idle)
     eventually(lambda: asleep(url_of(), "w-1") and asleep(url_of(), "w-2"))
+    [[before]] = sql(url_of(), "SELECT clock_timestamp()::text")
     job_id = enqueue("tests/wait-for-file", {"started": str(started), "go": str(tmp_path / "go")})
     eventually(started.exists)
 
     victim = worker.children.index(int(started.read_text())) + 1
+    # Both were woken.
+    eventually(lambda: asleep(url_of(), f"w-{3 - victim}", since=before))
     os.kill(worker.children[victim - 1], signal.SIGKILL)
 
     worker.says("retrying")

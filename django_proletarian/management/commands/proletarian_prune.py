@@ -6,7 +6,7 @@ import argparse
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from datetime import timedelta
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 
 import psycopg
@@ -48,6 +48,16 @@ class Command(BaseCommand):
             metavar="N",
             help="Rows to look at, and so to delete at most, in one transaction. Default: 5000.",
         )
+        add(
+            "--rest",
+            type=not_negative,
+            default=2.0,
+            metavar="FACTOR",
+            help=(
+                "How long to rest after each batch, in the time that it took, so that workers hardly notice; 0 deletes "
+                "as fast as it can. Default: 2."
+            ),
+        )
         add("--dry-run", action="store_true", help="Delete nothing; say how many would be deleted.")
         add("--database", metavar="ALIAS", help="Database that holds the archive. Default: what the routers say.")
 
@@ -64,18 +74,18 @@ class Command(BaseCommand):
                 if options["dry_run"]:
                     self.tell_how_many(connection, old)
                 else:
-                    self.prune(connection, old, options["batch_size"], options["verbosity"])
+                    self.prune(connection, old, options["batch_size"], options["rest"], options["verbosity"])
         except CanNotPrune as error:
             raise CommandError(str(error)) from error
         except (psycopg.Error, DjangoDatabaseError) as error:
             raise CommandError(f'Database "{database}" failed: {str(error).strip()} Run it again to go on.') from error
 
-    def prune(self, connection: PrivateConnection, old: Old, batch_size: int, verbosity: int) -> None:
+    def prune(self, connection: PrivateConnection, old: Old, batch_size: int, rest: float, verbosity: int) -> None:
         """Delete all of `old`, and say how many; on a terminal, how far it is, too."""
         shows_progress = verbosity > 0 and self.stdout.isatty()
         pruned = 0
         try:
-            for batch in batches(connection, old, batch_size):
+            for batch in batches(connection, old, batch_size, rest):
                 pruned += batch.pruned
                 if shows_progress:
                     self.stdout.write(f"\r{pruned:,} pruned …", ending="")
@@ -99,10 +109,11 @@ class Command(BaseCommand):
             )
 
 
-def batches(connection: PrivateConnection, old: Old, batch_size: int) -> Iterator[Batch]:
-    """Prune batch after batch, each when no other session prunes."""
+def batches(connection: PrivateConnection, old: Old, batch_size: int, rest: float) -> Iterator[Batch]:
+    """Prune batch after batch, each when no other session prunes, and rest for `rest` times as long as it took."""
     tables, place = conf.settings().tables, None
     while True:
+        began = monotonic()
         try:
             batch = prune_batch(connection, tables, old, conf.now(), place=place, batch_size=batch_size)
         except psycopg.errors.LockNotAvailable:
@@ -115,6 +126,7 @@ def batches(connection: PrivateConnection, old: Old, batch_size: int) -> Iterato
         yield batch
         if batch.is_last:
             return
+        sleep((monotonic() - began) * rest)
 
 
 def described(old: Old) -> str:
@@ -129,6 +141,13 @@ def described(old: Old) -> str:
 
 def jobs(count: int) -> str:
     return "job" if count == 1 else "jobs"
+
+
+def not_negative(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < 1000:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 to 1000")
+    return number
 
 
 def duration(text: str) -> timedelta:
