@@ -12,7 +12,7 @@ from typing import LiteralString
 from django_proletarian import conf, schema
 from django_proletarian.connection import PrivateConnection
 from django_proletarian.log import EventLog
-from django_proletarian.management.commands.proletarian_prune import batches
+from django_proletarian.management.commands.proletarian_prune import REST, batches
 from django_proletarian.retention import Old, Pruner
 from tests.benchmarks.server import NOTHING, QUEUE, STATUS, STORED_PAYLOAD, Server
 from tests.benchmarks.workers import drain
@@ -69,7 +69,7 @@ def drain_beside_pruning(server: Server, jobs: int, archived: int) -> dict[str, 
 def beside_command(stop: threading.Event) -> None:
     """Prune as fast as proletarian_prune does."""
     with PrivateConnection("default", "bench-prune") as connection:
-        for _ in batches(connection, OLD, 5000):
+        for _ in batches(connection, OLD, 5000, REST):
             if stop.is_set():
                 return
 

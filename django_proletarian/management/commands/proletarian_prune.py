@@ -18,6 +18,7 @@ from django_proletarian.connection import PrivateConnection
 from django_proletarian.management.databases import database_of
 from django_proletarian.retention import Batch, CanNotPrune, Old, count_old, prune_batch
 
+REST = 2.0  # times as long as a batch took, before the next: workers keep nine tenths of their speed
 OTHERS_TURN = 0.05  # seconds to wait while another session prunes, or holds one of the rows
 
 
@@ -51,7 +52,7 @@ class Command(BaseCommand):
         add(
             "--rest",
             type=not_negative,
-            default=2.0,
+            default=REST,
             metavar="FACTOR",
             help=(
                 "How long to rest after each batch, in the time that it took, so that workers hardly notice; 0 deletes "
