@@ -53,7 +53,7 @@ class Tracing:
 
     @contextmanager
     def running(self, job: ClaimedJob) -> Iterator[None]:
-        """Span around a handler: a trace of its own, since a job may run days later, and more than once."""
+        """Span around an attempt: a trace of its own, since a job may run days later, and more than once."""
         origin = context_in(job.payload)
         with self._tracer.start_as_current_span(
             f"run {names.shown(job.job_type)}",

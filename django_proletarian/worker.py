@@ -297,18 +297,11 @@ def run_handler(attempt: Attempt) -> Outcome:
     What is no Exception comes through, but for those that mean the job: SystemExit, from a handler that calls a
     command, and CancelledError, from one that awaits.
     """
-    thread, handler = attempt.thread, attempt.handler
+    thread = attempt.thread
     attempt.tell(events.HANDLING_JOB)
     try:
-        if attempt.unreadable is not None:
-            raise attempt.unreadable
-        if handler is None:
-            raise NoHandler(
-                f'No handler for job type "{attempt.claimed.job_type}". Decorate one with @job_handler in the jobs.py '
-                "of an app in INSTALLED_APPS, or name a function for all other types in the HANDLER setting."
-            )
-        with span_of(attempt), thread.connections, claims_transaction(attempt):
-            result = handler.run(attempt.payload, lambda: attempt.job, thread.stop)
+        with span_of(attempt):
+            result = call_handler(attempt)
     except JobInterrupted as error:
         return Interrupted(error)
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # the one that counts as a failure
@@ -316,6 +309,20 @@ def run_handler(attempt: Attempt) -> Outcome:
             raise  # an atomic handler found the lock gone: the job is another worker's to run
         return Interrupted(error) if thread.stop.is_set() else Raised(error)
     return RETURNED if result is None else Returned(result)
+
+
+def call_handler(attempt: Attempt) -> object:
+    """Call the job's handler and return what it returns. Raises what it raises, and if it can't be called, why."""
+    thread, handler = attempt.thread, attempt.handler
+    if attempt.unreadable is not None:
+        raise attempt.unreadable
+    if handler is None:
+        raise NoHandler(
+            f'No handler for job type "{attempt.claimed.job_type}". Decorate one with @job_handler in the jobs.py of '
+            "an app in INSTALLED_APPS, or name a function for all other types in the HANDLER setting."
+        )
+    with thread.connections, claims_transaction(attempt):
+        return handler.run(attempt.payload, lambda: attempt.job, thread.stop)
 
 
 def claims_transaction(attempt: Attempt) -> AbstractContextManager[None]:
@@ -326,7 +333,7 @@ def claims_transaction(attempt: Attempt) -> AbstractContextManager[None]:
 
 
 def span_of(attempt: Attempt) -> AbstractContextManager[None]:
-    """The span around a handler, if spans are made."""
+    """The span around an attempt, if spans are made."""
     tracing = attempt.thread.options.tracing
     return NOTHING_AROUND if tracing is None else tracing.running(attempt.claimed)
 

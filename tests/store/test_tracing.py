@@ -105,6 +105,12 @@ def test_each_attempt_has_a_span_and_failures_say_why(spans: InMemorySpanExporte
         assert len(span.links) == 1
 
 
+def test_an_attempt_without_a_handler_has_a_span_too(spans: InMemorySpanExporter, claim: ClaimConnection) -> None:
+    enqueue("no/handler")
+    assert run(claim)
+    assert finished(spans)["run no/handler"].status.description == "NoHandler"
+
+
 def test_an_interrupted_attempt_is_no_error(spans: InMemorySpanExporter, claim: ClaimConnection) -> None:
     @job_handler("shop/mail")
     def mail(payload: object) -> None:
