@@ -47,7 +47,7 @@ def state_of(*, attempts: int, process_at: datetime, now: datetime, is_running: 
     return JobState.RETRYING if attempts else JobState.SCHEDULED
 
 
-# A claim leaves its transaction's id in the row, as xmax, and that transaction holds a lock on its own id until it ends.
+# A claim leaves its transaction's id in the row, as xmax, and a transaction has a lock on its own id until it ends.
 # CASE keeps the server's table of locks from being read where no row was ever locked.
 LOCKED: LiteralString = """
 SELECT job_id, attempts,
