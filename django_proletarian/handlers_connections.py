@@ -33,6 +33,12 @@ class HandlersConnections:
                 connection.close_if_unusable_or_obsolete()
             self._outer = [connection for connection in self._open if connection.in_atomic_block]
 
+    def close(self) -> None:
+        """Close those that are open: a handler that was interrupted anywhere may have left them in any state."""
+        for connection in self._open:
+            if connection not in self._outer:
+                connection.close()
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
