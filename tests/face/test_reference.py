@@ -74,7 +74,7 @@ EVENTS = {name: event for name, event in vars(log).items() if isinstance(event, 
 
 @pytest.mark.parametrize("event", EVENTS.values(), ids=lambda event: event.name)
 def test_each_event_has_a_row_with_its_level_and_signal(event: log.Event) -> None:
-    [row] = [row for row in rows(REFERENCE / "events.md", f"## {event.logger.name}") if codes(row[0]) == [event.name]]
+    row = row_of(event, f"## {event.logger.name}")
     assert row[1] == logging.getLevelName(event.level)
     signal = next(name for name, signal in vars(signals).items() if signal is event.signal)
     assert signal == event.name.replace("-", "_") or signal in codes(row[3]), f"the row does not name {signal}"
@@ -82,8 +82,14 @@ def test_each_event_has_a_row_with_its_level_and_signal(event: log.Event) -> Non
 
 @pytest.mark.parametrize("name", EVENTS)
 def test_each_event_s_row_names_its_data(name: str) -> None:
-    [row] = [row for row in rows(REFERENCE / "events.md") if codes(row[0]) == [EVENTS[name].name]]
-    assert set(codes(row[2])) == data_of(name)
+    assert set(codes(row_of(EVENTS[name])[2])) == data_of(name)
+
+
+def row_of(event: log.Event, heading: str = "") -> list[str]:
+    """The event's row in docs/reference/events.md."""
+    found = [row for row in rows(REFERENCE / "events.md", heading) if codes(row[0]) == [event.name]]
+    assert len(found) == 1, f"docs/reference/events.md has {len(found)} rows for {event.name} below {heading!r}"
+    return found[0]
 
 
 def data_of(event: str) -> set[str]:
