@@ -26,6 +26,7 @@ from django_proletarian.handlers import Handler
 from django_proletarian.handlers import handler_of as registered_handler_of
 from django_proletarian.heartbeat import default_path
 from django_proletarian.serializers import Serializer
+from django_proletarian.suggestions import did_you_mean
 from django_proletarian.tables import Tables
 from django_proletarian.worker import WorkerOptions
 
@@ -177,7 +178,8 @@ def read(given: object) -> tuple[Settings, list[Problem]]:
         given = {}
     known = {option.key for option in OPTIONS}
     for key in given.keys() - known:
-        problems.append(Problem("E001", f"PROLETARIAN has no setting {key!r}.", f"It has {', '.join(sorted(known))}."))
+        hint = f"{did_you_mean(str(key), known)}It has {', '.join(sorted(known))}."
+        problems.append(Problem("E001", f"PROLETARIAN has no setting {key!r}.", hint))
     values: dict[str, Any] = {}
     for option in OPTIONS:
         value = given.get(option.key, option.default)
@@ -201,9 +203,14 @@ def _problem(option: Option, value: object, why: str) -> Problem:
     )
 
 
+def read_project() -> tuple[Settings, list[Problem]]:
+    """What `read` makes of this project's PROLETARIAN, for those who go on with what is right in it."""
+    return read(getattr(django_settings, "PROLETARIAN", {}))
+
+
 def problems() -> list[Problem]:
     """Everything wrong with PROLETARIAN, paths that can't be imported included. Call it when apps are loaded."""
-    read_settings, wrong = read(getattr(django_settings, "PROLETARIAN", {}))
+    read_settings, wrong = read_project()
     for option in OPTIONS:
         value = getattr(read_settings, option.key.lower())
         if option.may_be_path and isinstance(value, str):
@@ -216,13 +223,13 @@ def problems() -> list[Problem]:
 
 def tables() -> Tables:
     """Where jobs live, even if other settings are wrong: models must load for the system checks to say what is."""
-    return read(getattr(django_settings, "PROLETARIAN", {}))[0].tables
+    return read_project()[0].tables
 
 
 @functools.cache
 def settings() -> Settings:
     """The settings in force. Raises ImproperlyConfigured, naming every wrong value, if there are any."""
-    read_settings, wrong = read(getattr(django_settings, "PROLETARIAN", {}))
+    read_settings, wrong = read_project()
     if wrong:
         raise ImproperlyConfigured(" ".join(f"{problem.message} {problem.hint}" for problem in wrong))
     return read_settings
