@@ -11,7 +11,7 @@ import asyncio
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ from django_proletarian.attempts import (
     recording,
     storable,
 )
-from django_proletarian.connection import COMMIT, ClaimConnection
+from django_proletarian.connection import COMMIT, NOTHING_AROUND, ClaimConnection
 from django_proletarian.errors import JobInterrupted, NoHandler, PayloadDecodeError, WorkerCrashed
 from django_proletarian.event_loop import close_event_loop
 from django_proletarian.handlers import FailedJobCallback, Handler
@@ -109,6 +109,7 @@ class WorkerThread:
     stop: Stop  # set by whoever asks the worker to stop
     log: EventLog
     slot: Slot  # where it shows which job it runs
+    on_decided: OnDecided | None = None
     connections: HandlersConnections = field(default_factory=HandlersConnections)
 
 
@@ -172,6 +173,7 @@ class Interrupted:
 
 
 Outcome = Returned | Raised | Interrupted
+OnDecided = Callable[[Attempt, Outcome, Verdict], object]
 RETURNED = Returned()
 
 
@@ -215,16 +217,20 @@ def process_jobs(
     budget: JobBudget,
     bounds: ClaimBounds,
     on_claimed: Callable[[], object] = lambda: None,
+    on_decided: OnDecided | None = None,
     slot: Slot | None = None,
+    only: UUID | None = None,
 ) -> bool | None:
     """Process one due job after another, always of the first of `queues` that has one, until none is due.
 
     Ends too when a stop is asked, a job is interrupted, or the budget is spent. Each job, or each batch of them, is a
     transaction; what became of it goes to the server in the same message as the next claim: one round trip.
-    `on_claimed` is called when jobs are locked, before they run. `slot` shows which job runs. Returns, and raises, what
-    process_next_job does, for the last job.
+    `on_claimed` is called when jobs are locked, before they run, `on_decided` with each when it has run. `slot` shows
+    which job runs. `only` is the id of the one job that is wanted. Returns, and raises, what process_next_job does, for
+    the last job.
     """
-    thread = WorkerThread(options=options, claim=claim, stop=stop, log=log, slot=slot or Slots.private(1).slot(1))
+    slot = slot or Slots.private(1).slot(1)
+    thread = WorkerThread(options=options, claim=claim, stop=stop, log=log, slot=slot, on_decided=on_decided)
     result: bool | None = None
     settled: list[str] = []  # SQL that ends the transaction before
     permits = 0
@@ -232,7 +238,7 @@ def process_jobs(
     try:
         while permits := budget.take(options.batch_size):
             jobs = claim_due_jobs(
-                claim, options.tables, queues, options.now(), limit=permits, bounds=bounds, first=settled
+                claim, options.tables, queues, options.now(), limit=permits, bounds=bounds, only=only, first=settled
             )
             settled = []
             if jobs:
@@ -283,6 +289,8 @@ def run_batch(thread: WorkerThread, jobs: Sequence[ClaimedJob]) -> Finished:
             outcome = run_handler(attempt)
             verdict = decide_on(attempt, outcome)
             note_attempt(attempt, outcome, verdict, began)
+            if thread.on_decided is not None:
+                thread.on_decided(attempt, outcome, verdict)
         finally:
             thread.slot.leave(verdict)
         finished.append((attempt, verdict))
@@ -326,19 +334,16 @@ def call_handler(attempt: Attempt) -> object:
 
 
 def claims_transaction(attempt: Attempt) -> AbstractContextManager[None]:
-    """The transaction that holds the job's lock, for a handler that asked to run in it; else nothing."""
+    """The transaction that holds the job's lock, for a handler that asked to run in it; else, as a rule, nothing."""
     if attempt.handler is not None and attempt.handler.atomic:
         return attempt.thread.claim.lent_to_handler(attempt.on_commit)
-    return NOTHING_AROUND
+    return attempt.thread.claim.beside_handler()
 
 
 def span_of(attempt: Attempt) -> AbstractContextManager[None]:
     """The span around an attempt, if spans are made."""
     tracing = attempt.thread.options.tracing
     return NOTHING_AROUND if tracing is None else tracing.running(attempt.claimed)
-
-
-NOTHING_AROUND = nullcontext()
 
 
 def decide_on(attempt: Attempt, outcome: Outcome) -> Verdict:
