@@ -106,6 +106,16 @@ class ArchivedJob(StoredJob):
         verbose_name_plural = _("archived jobs")
 
 
+class Overview(Job):
+    """The overview page in the admin: a place in its index, a permission, `view_overview`, and no rows of its own."""
+
+    class Meta:
+        proxy = True
+        default_permissions = ("view",)
+        verbose_name = _("overview")
+        verbose_name_plural = _("overview")
+
+
 class JobAttempt(models.Model):
     """What became of one attempt at a job, which is in the queue or in the archive."""
 

@@ -179,6 +179,23 @@ SELECT bool_and(has_schema_privilege(oid, 'CREATE')) FROM pg_namespace
  WHERE oid = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('{job}'))
 """
 
+# -- 0004: an index of ours on the archive's failures -----------------------------------------------------------------
+
+# Few jobs fail, and it is those that people look for. Successes cost nothing here, as they have no entry.
+CREATE_FAILURES_INDEX = (
+    "CREATE INDEX {concurrently}{if_not_exists}{name} ON {archived_job} (finished_at) WHERE status = ':failure';"
+)
+FAILURES_INDEX = "SELECT 1 FROM pg_index WHERE indexrelid = to_regclass('{index}') AND indisvalid"
+CREATE_FAILURES_INDEX_IF_MISSING = """
+DO $$
+BEGIN
+    IF NOT EXISTS ({index}) THEN
+        {create}
+    END IF;
+END
+$$;
+"""
+
 
 def create_schemas(tables: Tables) -> str:
     """Create the tables' schemas where they are missing."""
@@ -278,6 +295,38 @@ def may_create_finished_at_index(tables: Tables) -> str:
 def _finished_at_index(tables: Tables) -> list[str]:
     *schema, table = tables.archived_job.split(".")
     return [*schema, extended(table, "_finished_at")]
+
+
+def create_failures_index(tables: Tables, *, concurrently: bool = False, if_not_exists: bool = False) -> str:
+    """Create the index of those archived jobs that failed, by finished_at."""
+    return CREATE_FAILURES_INDEX.format(
+        concurrently="CONCURRENTLY " if concurrently else "",
+        if_not_exists="IF NOT EXISTS " if if_not_exists else "",
+        name=quoted(_failures_index(tables)[-1]),
+        archived_job=quoted(tables.archived_job),
+    )
+
+
+def create_failures_index_if_missing(tables: Tables) -> str:
+    """Create the index of failures unless it is there."""
+    return CREATE_FAILURES_INDEX_IF_MISSING.format(index=failures_index(tables), create=create_failures_index(tables))
+
+
+def drop_failures_index(tables: Tables, *, concurrently: bool) -> str:
+    """Drop the index of failures."""
+    return DROP_FINISHED_AT_INDEX.format(
+        concurrently="CONCURRENTLY " if concurrently else "", index=quoted(".".join(_failures_index(tables)))
+    )
+
+
+def failures_index(tables: Tables) -> str:
+    """Select a row if the index of failures is there."""
+    return FAILURES_INDEX.format(index=quoted(".".join(_failures_index(tables))))
+
+
+def _failures_index(tables: Tables) -> list[str]:
+    *schema, table = tables.archived_job.split(".")
+    return [*schema, extended(table, "_failures")]
 
 
 def _for_each_schema(statement: str, tables: Tables) -> str:

@@ -1,0 +1,69 @@
+"""What the pages show can be pasted: code compiles, data parses, links lead somewhere."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.docs.pages import PAGES, REPOSITORY, Block, all_blocks, prose
+
+LANGUAGES = {"console", "sql", "text", "html", "clojure", "dockerfile", "promql"}  # what nothing here can parse
+DIRECTIVE = re.compile(r"^\{[a-z:-]+\}")
+
+
+@pytest.mark.parametrize("block", all_blocks("python"), ids=str)
+def test_python_compiles(block: Block) -> None:
+    compile(block.text, str(block), "exec")
+
+
+@pytest.mark.parametrize("block", all_blocks("json"), ids=str)
+def test_json_parses(block: Block) -> None:
+    json.loads(block.text)
+
+
+@pytest.mark.parametrize("block", all_blocks("yaml"), ids=str)
+def test_yaml_parses(block: Block) -> None:
+    assert list(yaml.safe_load_all(block.text)) != [None]
+
+
+@pytest.mark.parametrize("block", all_blocks("toml"), ids=str)
+def test_toml_parses(block: Block) -> None:
+    tomllib.loads(block.text)
+
+
+@pytest.mark.parametrize("block", all_blocks("ini"), ids=str)
+def test_ini_parses(block: Block) -> None:
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    parser.read_string(block.text)
+    assert parser.sections()
+
+
+@pytest.mark.parametrize("block", all_blocks(), ids=str)
+def test_each_block_says_what_it_is(block: Block) -> None:
+    known = {"python", "json", "yaml", "toml", "ini"} | LANGUAGES
+    assert block.language in known or DIRECTIVE.match(block.language), f"{block} is {block.language!r}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", prose(page))
+    for link in links:
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, heading = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        if heading:
+            assert heading in headings(target), link
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and MyST make them."""
+    titles = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
