@@ -64,17 +64,15 @@ class BorrowedConnection(ClaimConnection):
         return rows
 
     def _open(self) -> PGconn:
-        self._wrapper_here.validate_thread_sharing()
-        connection = cast("psycopg.Connection[Any]", self._wrapper_here.connection)
+        wrapper = connections[self.database]
+        wrapper.validate_thread_sharing()
+        wrapper.validate_no_broken_transaction()
+        connection = cast("psycopg.Connection[Any]", wrapper.connection)
         if connection.info.transaction_status == TransactionStatus.IDLE:
             connection.execute("SELECT 1")  # psycopg begins the transaction when it sends the first statement
         self._pgconn = connection.pgconn
         self._answers.clear()
         return self._pgconn
-
-    @property
-    def _wrapper_here(self) -> BaseDatabaseWrapper:
-        return connections[self.database]
 
     @contextmanager
     def beside_handler(self) -> Iterator[None]:
@@ -110,7 +108,7 @@ class BorrowedConnection(ClaimConnection):
 
     @contextmanager
     def _handlers_savepoint(self) -> Iterator[BaseDatabaseWrapper]:
-        wrapper = self._wrapper_here
+        wrapper = connections[self.database]
         before = len(wrapper.run_on_commit)
         self.send("SAVEPOINT proletarian_handler")
         try:

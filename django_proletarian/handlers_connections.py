@@ -30,11 +30,12 @@ class HandlersConnections:
         self._around = getattr(_entered, "connections", None)
         _entered.connections = self._open
         if self._open:
+            self._outer = [connection for connection in self._open if connection.in_atomic_block]
             for connection in self._open:
                 if not connection.force_debug_cursor:  # else assertNumQueries is counting, and reads the log
                     connection.queries_log.clear()
-                connection.close_if_unusable_or_obsolete()
-            self._outer = [connection for connection in self._open if connection.in_atomic_block]
+                if connection not in self._outer:
+                    connection.close_if_unusable_or_obsolete()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -44,7 +45,9 @@ class HandlersConnections:
             return
         opened, self._open = self._open, []
         for connection in opened:
-            if connection not in self._outer and _has_open_transaction(connection):
+            if connection in self._outer:
+                self._open.append(connection)
+            elif _has_open_transaction(connection):
                 # The thread's next job must not run inside it, nor be undone with it.
                 connection.close()
                 del connections[connection.alias]

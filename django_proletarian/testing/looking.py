@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from django_proletarian import conf, names
 from django_proletarian.errors import PayloadDecodeError
 from django_proletarian.handlers import Handler
 from django_proletarian.models import ArchivedJob, Job, StoredJob
+from django_proletarian.transit import Keyword
 
 
 class _Anything:
@@ -126,10 +126,10 @@ class _Wanted:
 
     def __str__(self) -> str:
         conditions = [
-            None if self.job_type is None else f'of type "{self.job_type}"',
-            None if self.payload is ANYTHING else f"with payload {self.payload!r}",
-            None if self.contains is ANYTHING else f"with a payload that contains {self.contains!r}",
-            None if self.queue is None else f'on queue "{self.queue}"',
+            None if self.job_type is None else f"of type {names.shown(self.job_type)}",
+            None if self.payload is ANYTHING else f"with payload {_shown(self.payload)}",
+            None if self.contains is ANYTHING else f"with a payload that contains {_shown(self.contains)}",
+            None if self.queue is None else f"on queue {names.shown(self.queue)}",
             None if self.process_at is None else f"due {self.process_at.isoformat()}{self._within}",
         ]
         return "".join(f"{condition} " for condition in conditions if condition)
@@ -141,9 +141,9 @@ class _Wanted:
     def difference(self, job: Job) -> str | None:
         """What is not as wanted; None if all is."""
         if self.job_type is not None and not _same(job.job_type, self.job_type):
-            return f'type "{job.job_type}"'
+            return f"type {names.shown(job.job_type)}"
         if self.queue is not None and not _same(job.queue, self.queue):
-            return f'queue "{job.queue}"'
+            return f"queue {names.shown(job.queue)}"
         if self.process_at is not None and abs(job.process_at - self.process_at) > self.within:
             return f"due {job.process_at.isoformat()}"
         return self._difference_in_payload(job)
@@ -164,13 +164,13 @@ def _missing(found: object, wanted: object, place: str) -> str | None:
     """Where `found` does not contain `wanted`; None if it does."""
     if isinstance(wanted, Mapping) and isinstance(found, Mapping):
         for key, value in wanted.items():
-            here = f"{place}[{key!r}]"
+            here = f"{place}[{_shown(key)}]"
             if key not in found:
                 return f"no {here}"
             if missing := _missing(found[key], value, here):
                 return missing
         return None
-    return None if found == wanted else f"{place} is {reprlib.repr(found)}"
+    return None if found == wanted else f"{place} is {_shown(found, 100)}"
 
 
 def _as_read(payload: object) -> object:
@@ -197,10 +197,8 @@ def _told(jobs: Sequence[Job], difference: Callable[[Job], str | None]) -> str:
     lines = []
     for job in jobs[:MOST_SHOWN]:
         differs = difference(job)
-        lines.append(
-            f"  {job.job_type} on {job.queue}, due {job.process_at.isoformat()}, payload {_shown_payload(job)}"
-            + (f"  <- {differs}" if differs else "")
-        )
+        where = f"  {names.shown(job.job_type)} on {names.shown(job.queue)}, due {job.process_at.isoformat()}"
+        lines.append(f"{where}, payload {_shown_payload(job)}" + (f"  <- {differs}" if differs else ""))
     if len(jobs) > MOST_SHOWN:
         lines.append(f"  … and {len(jobs) - MOST_SHOWN} more")
     return "\n".join([f"{len(jobs)} {_jobs(jobs)}:", *lines])
@@ -208,7 +206,23 @@ def _told(jobs: Sequence[Job], difference: Callable[[Job], str | None]) -> str:
 
 def _shown_payload(job: Job) -> str:
     try:
-        text = repr(job.payload)
+        return _shown(job.payload)
     except PayloadDecodeError:
-        text = job.payload_text
-    return text if len(text) <= 500 else f"{text[:500]}…"
+        return _cut(job.payload_text)
+
+
+def _shown(value: object, most: int = 500) -> str:
+    return _cut(repr(_with_plain_keys(value)), most)
+
+
+def _cut(text: str, most: int = 500) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def _with_plain_keys(value: object) -> object:
+    """A value without the names of classes that say nothing here: keys are keywords, if not otherwise told."""
+    if isinstance(value, Mapping):
+        return {_with_plain_keys(key): _with_plain_keys(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_plain_keys(item) for item in value]
+    return str(value) if type(value) is Keyword else value

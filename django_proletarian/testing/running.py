@@ -39,7 +39,6 @@ from django_proletarian.worker import (
     outcome_name,
 )
 
-
 Ending = Literal["success", "retry", "failure", "interrupted"]
 
 
