@@ -28,6 +28,7 @@ from django_proletarian.handlers import FailedJobCallback, Handler, handler_of, 
 from django_proletarian.queue_worker import QueueWorker
 from django_proletarian.retry import LONGEST_DELAY, RetryStrategyFunction, RetryStrategyLike, as_strategy
 from django_proletarian.serializers import Serializer
+from django_proletarian.time_limits import as_seconds
 from django_proletarian.worker import WorkerOptions
 
 OnConflict = Literal["error", "ignore"]
@@ -338,6 +339,7 @@ def job_handler(
     atomic: bool = False,
     advanced: bool = False,
     interruptible: bool | None = None,
+    time_limit: float | timedelta | None = None,
 ) -> Callable[[Callable[..., Any]], JobHandler]: ...
 
 
@@ -351,6 +353,7 @@ def job_handler(
     atomic: bool = False,
     advanced: bool = False,
     interruptible: bool | None = None,
+    time_limit: float | timedelta | None = None,
 ) -> JobHandler | Callable[[Callable[..., Any]], JobHandler]:
     """Make a function the handler of a job type: its own name by default, `shop.jobs/send_receipt`.
 
@@ -358,7 +361,8 @@ def job_handler(
     `failed_job` None leave it to the settings. `atomic` runs it inside the transaction that archives its job, so that
     what it writes to that database stays if the job is archived as a success, and only then. `interruptible` lets a
     stop of the worker raise `JobInterrupted` in it, at whatever it does then, or cancel it if it is `async`; None does
-    so to `async` functions only.
+    so to `async` functions only. `time_limit` (a timedelta or seconds; None for the TIME_LIMIT setting, `math.inf` for
+    none) raises `JobTimeout` in a function that runs for longer, in the same way, and counts as a failed attempt.
 
     Raises InvalidHandler for what can't be a handler, and for a job type that another function has.
     """
@@ -373,6 +377,7 @@ def job_handler(
             failed_job=failed_job,
             atomic=atomic,
             interruptible=interruptible,
+            time_limit=_seconds("time_limit", time_limit),
         )
         register(handler)
         return handler
@@ -382,6 +387,13 @@ def job_handler(
         return decorate(function_or_type)
     job_type = function_or_type
     return decorate
+
+
+def _seconds(option: str, given: float | timedelta | None) -> float | None:
+    try:
+        return as_seconds(given)
+    except ValueError as error:
+        raise InvalidHandler(f"{option} is {error}. For example: {option}=timedelta(minutes=5).") from error
 
 
 def _job_type(job_type: str | None, function: Callable[..., Any]) -> str:

@@ -42,5 +42,6 @@ def create_tables_without_migrations(sender: AppConfig, using: str, **kwargs: An
         cursor.execute(schema.create_archived_job(tables))
         cursor.execute(schema.create_finished_at_index_if_missing(tables))
         cursor.execute(schema.create_failures_index_if_missing(tables))
+        cursor.execute(schema.create_retrying_index_if_missing(tables))
         cursor.execute(schema.create_job_attempt(tables))
         cursor.execute(schema.create_worker(tables))

@@ -68,6 +68,8 @@ class Settings:
     metrics_token: str | None
     record_attempts: RecordAttempts
     tracing: bool
+    time_limit: float | None
+    time_limit_grace: float
 
     @property
     def tables(self) -> Tables:
@@ -152,6 +154,8 @@ OPTIONS = (
     Option("MAX_CRASHES", 3, setting_values.count, "E034", "3"),
     Option("HEARTBEAT_FILE", None, setting_values.path, "E035", '"/run/shop/worker.heartbeat"'),
     Option("RECORD_ATTEMPTS", "failures", setting_values.record_attempts, "E036", '"all"'),
+    Option("TIME_LIMIT", None, setting_values.interval_or_none, "E037", "timedelta(minutes=10)"),
+    Option("TIME_LIMIT_GRACE", 10.0, setting_values.interval_or_zero, "E038", "10"),
     Option("TRACING", False, setting_values.tracing, "E025", "True"),
     Option(
         "RETENTION",
@@ -347,6 +351,8 @@ WORKER_SETTINGS = (
     "clock",
     "retention",
     "record_attempts",
+    "time_limit",
+    "time_limit_grace",
 )
 
 

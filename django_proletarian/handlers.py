@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from types import CoroutineType
@@ -17,11 +17,13 @@ from typing import Any, Literal
 from django_proletarian import names
 from django_proletarian.errors import InvalidHandler
 from django_proletarian.event_loop import CoroutineCall
-from django_proletarian.interrupting import Stop, ThreadCall
+from django_proletarian.interrupting import Interruptible, Stop, ThreadCall
 from django_proletarian.job import Job
 from django_proletarian.retry import RetryStrategyFunction, RetryStrategyLike
 
 FailedJobCallback = Callable[[Job, BaseException], object]
+# What is put around the call of a handler by those who may have to interrupt it.
+Around = Callable[[Interruptible], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -36,31 +38,31 @@ class Handler:
     failed_job: FailedJobCallback | None = None  # None for the FAILED_JOB setting
     atomic: bool = False
     interruptible: bool | None = None  # by a stop; None for coroutine functions only
+    time_limit: float | None = None  # seconds; infinity for none, None for the TIME_LIMIT setting
 
-    def run(self, payload: object, job: Callable[[], Job], stop: Stop) -> object:
+    def run(self, payload: object, job: Callable[[], Job], stop: Stop, around: Around | None = None) -> object:
         """Call the function with what it takes, and if it is a coroutine function wait for it; return what it returns.
 
         `job` makes the whole job, for those who take it. Raises what the function raises, or JobInterrupted if it may
-        be interrupted and `stop` was asked before its end.
+        be interrupted and `stop` was asked before its end, or what the context manager that `around` makes of the call
+        interrupts it with.
         """
         match self.takes:
             case "payload":
-                return self._call(stop, payload)
+                return self._call(stop, around, payload)
             case "job":
-                return self._call(stop, job())
+                return self._call(stop, around, job())
             case "job_type and payload":
-                return self._call(stop, job().job_type, payload)
+                return self._call(stop, around, job().job_type, payload)
 
-    def _call(self, stop: Stop, *arguments: object) -> object:
-        if self._is_coroutine_function:
-            coroutine_call = CoroutineCall()
-            with nullcontext() if self.interruptible is False else stop.interrupting(coroutine_call):
-                return coroutine_call.run(self.function, *arguments)
-        if self.interruptible:
-            call = ThreadCall()
-            with stop.interrupting(call):
-                return self._checked(call.run(self.function, *arguments))
-        return self._checked(self.function(*arguments))
+    def _call(self, stop: Stop, around: Around | None, *arguments: object) -> object:
+        is_async = self._is_coroutine_function
+        by_stop = is_async if self.interruptible is None else self.interruptible
+        if not (is_async or by_stop or around):
+            return self._checked(self.function(*arguments))
+        call = CoroutineCall() if is_async else ThreadCall()
+        with stop.interrupting(call) if by_stop else NOTHING_AROUND, around(call) if around else NOTHING_AROUND:
+            return self._checked(call.run(self.function, *arguments))
 
     def _checked(self, result: object) -> object:
         if isinstance(result, CoroutineType):
@@ -80,6 +82,8 @@ class Handler:
         """The dotted path of the function."""
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
+
+NOTHING_AROUND = nullcontext()
 
 # By stored name, so that a plain string never passes for the keyword of the same text. Written when modules are
 # imported, read by every thread.

@@ -37,6 +37,12 @@ class HandlersConnections:
                 if connection not in self._outer:
                     connection.close_if_unusable_or_obsolete()
 
+    def close(self) -> None:
+        """Close those that are open: a handler that was interrupted anywhere may have left them in any state."""
+        for connection in self._open:
+            if connection not in self._outer:
+                connection.close()
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

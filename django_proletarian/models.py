@@ -89,6 +89,12 @@ class Job(StoredJob):
         db_table = quoted(TABLES.job)
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
+        permissions = (
+            ("run_job", _("Can run a job now")),
+            ("reschedule_job", _("Can reschedule a job")),
+            ("move_job", _("Can move a job to another queue")),
+            ("cancel_job", _("Can cancel a job")),
+        )
 
 
 class ArchivedJob(StoredJob):
@@ -104,6 +110,10 @@ class ArchivedJob(StoredJob):
         db_table = quoted(TABLES.archived_job)
         verbose_name = _("archived job")
         verbose_name_plural = _("archived jobs")
+        permissions = (
+            ("rerun_archivedjob", _("Can run an archived job again")),
+            ("copy_archivedjob", _("Can run a copy of an archived job")),
+        )
 
 
 class Overview(Job):

@@ -196,6 +196,15 @@ END
 $$;
 """
 
+# -- 0005: an index of ours on jobs that wait for a retry --------------------------------------------------------------
+
+# Jobs that were never tried have no entry, so neither enqueueing nor a first attempt that succeeds touches it.
+CREATE_RETRYING_INDEX = (
+    "CREATE INDEX {concurrently}{if_not_exists}{name} ON {job} (queue, process_at) WHERE attempts > 0;"
+)
+CREATE_RETRYING_INDEX_IF_MISSING = CREATE_FAILURES_INDEX_IF_MISSING
+MAY_CREATE_RETRYING_INDEX = MAY_CREATE_FINISHED_AT_INDEX
+
 
 def create_schemas(tables: Tables) -> str:
     """Create the tables' schemas where they are missing."""
@@ -327,6 +336,43 @@ def failures_index(tables: Tables) -> str:
 def _failures_index(tables: Tables) -> list[str]:
     *schema, table = tables.archived_job.split(".")
     return [*schema, extended(table, "_failures")]
+
+
+def create_retrying_index(tables: Tables, *, concurrently: bool = False, if_not_exists: bool = False) -> str:
+    """Create the index of those jobs in the queue that were tried before, as workers' own index is."""
+    return CREATE_RETRYING_INDEX.format(
+        concurrently="CONCURRENTLY " if concurrently else "",
+        if_not_exists="IF NOT EXISTS " if if_not_exists else "",
+        name=quoted(_retrying_index(tables)[-1]),
+        job=quoted(tables.job),
+    )
+
+
+def create_retrying_index_if_missing(tables: Tables) -> str:
+    """Create the index of jobs that were tried before unless it is there."""
+    return CREATE_RETRYING_INDEX_IF_MISSING.format(index=retrying_index(tables), create=create_retrying_index(tables))
+
+
+def drop_retrying_index(tables: Tables, *, concurrently: bool) -> str:
+    """Drop the index of jobs that were tried before."""
+    return DROP_FINISHED_AT_INDEX.format(
+        concurrently="CONCURRENTLY " if concurrently else "", index=quoted(".".join(_retrying_index(tables)))
+    )
+
+
+def retrying_index(tables: Tables) -> str:
+    """Select a row if the index of jobs that were tried before is there."""
+    return FAILURES_INDEX.format(index=quoted(".".join(_retrying_index(tables))))
+
+
+def may_create_retrying_index(tables: Tables) -> str:
+    """Select whether the current role may create an index on the job table."""
+    return MAY_CREATE_RETRYING_INDEX.format(archived_job=quoted(tables.job))
+
+
+def _retrying_index(tables: Tables) -> list[str]:
+    *schema, table = tables.job.split(".")
+    return [*schema, extended(table, "_retrying")]
 
 
 def _for_each_schema(statement: str, tables: Tables) -> str:

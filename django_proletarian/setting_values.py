@@ -65,6 +65,10 @@ def interval_or_zero(value: Any) -> float:
     return seconds(value, from_zero=True)
 
 
+def interval_or_none(value: Any) -> float | None:
+    return None if value is None else interval(value)
+
+
 def count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError("is not a whole number from 1 up")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -28,9 +29,9 @@ from django_proletarian.attempts import (
     storable,
 )
 from django_proletarian.connection import COMMIT, NOTHING_AROUND, ClaimConnection
-from django_proletarian.errors import JobInterrupted, NoHandler, PayloadDecodeError, WorkerCrashed
+from django_proletarian.errors import JobInterrupted, JobTimeout, NoHandler, PayloadDecodeError, WorkerCrashed
 from django_proletarian.event_loop import close_event_loop
-from django_proletarian.handlers import FailedJobCallback, Handler
+from django_proletarian.handlers import Around, FailedJobCallback, Handler
 from django_proletarian.handlers_connections import HandlersConnections
 from django_proletarian.interrupting import Stop
 from django_proletarian.interrupts import current_stop
@@ -60,6 +61,7 @@ from django_proletarian.store import (
     retry_job,
 )
 from django_proletarian.tables import Tables
+from django_proletarian.time_limits import TimeLimit
 
 if TYPE_CHECKING:
     from django_proletarian.tracing import Tracing  # which needs OpenTelemetry
@@ -92,6 +94,8 @@ class WorkerOptions:
     batch_seconds: float = 0.1  # no job of a batch begins later
     max_jobs: int | None = None  # end after so many; None for no end
     retention: Mapping[str, float] = field(default_factory=dict)  # seconds that archived jobs are kept, by status
+    time_limit: float | None = None  # seconds that a handler may run; None for no limit
+    time_limit_grace: float = 10.0  # seconds after that in which it should have ended
     record_attempts: RecordAttempts = "failures"  # all that did not succeed
     tracing: Tracing | None = None  # what makes a span of each attempt
 
@@ -312,6 +316,9 @@ def run_handler(attempt: Attempt) -> Outcome:
             result = call_handler(attempt)
     except JobInterrupted as error:
         return Interrupted(error)
+    except JobTimeout as error:  # also while stopping: it has had its time
+        explain_timeout(attempt, error)
+        return Raised(error)
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # the one that counts as a failure
         if thread.claim.is_lost:
             raise  # an atomic handler found the lock gone: the job is another worker's to run
@@ -330,7 +337,40 @@ def call_handler(attempt: Attempt) -> object:
             "an app in INSTALLED_APPS, or name a function for all other types in the HANDLER setting."
         )
     with thread.connections, claims_transaction(attempt):
-        return handler.run(attempt.payload, lambda: attempt.job, thread.stop)
+        began = time.monotonic()
+        try:
+            return handler.run(attempt.payload, lambda: attempt.job, thread.stop, time_limit_of(attempt))
+        finally:
+            if time.monotonic() - began > seconds_allowed(attempt):
+                # Whatever it made of the JobTimeout, which came anywhere, perhaps amid an answer of the server.
+                thread.connections.close()
+
+
+def time_limit_of(attempt: Attempt) -> Around | None:
+    """What puts the handler's time limit, else the setting's, around its call; None if there is none."""
+    options, slot = attempt.thread.options, attempt.thread.slot
+    seconds = seconds_allowed(attempt)
+    if seconds == math.inf:
+        return None
+    return TimeLimit(
+        seconds=seconds,
+        grace=options.time_limit_grace,
+        note=slot.limit,
+        on_ignored=lambda: attempt.tell(events.TIME_LIMIT_IGNORED, time_limit=f"{seconds:g} s"),
+    ).around
+
+
+def seconds_allowed(attempt: Attempt) -> float:
+    """How long the attempt's handler may run; infinity for no limit."""
+    own = attempt.handler.time_limit if attempt.handler is not None else None
+    seconds = attempt.thread.options.time_limit if own is None else own
+    return math.inf if seconds is None else seconds
+
+
+def explain_timeout(attempt: Attempt, error: JobTimeout) -> None:
+    """Say in the exception, which was raised without any words, what it means."""
+    if not error.args:
+        error.args = (f"It ran for longer than its time limit of {seconds_allowed(attempt):g} s.",)
 
 
 def claims_transaction(attempt: Attempt) -> AbstractContextManager[None]:
@@ -433,6 +473,8 @@ def outcome_name(outcome: Outcome, verdict: Verdict) -> str:
             return "interrupted"
         case Raised(WorkerCrashed()), _:
             return "crash"
+        case Raised(JobTimeout()), _:
+            return "timeout"
         case _, Succeeded():
             return "success"
         case _, RetryAfter():

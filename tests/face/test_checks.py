@@ -81,6 +81,8 @@ WRONG: list[Any] = [
     pytest.param({"HEARTBEAT_FILE": 3}, "E035", "3, which is not a path", "worker.heartbeat", id="E035"),
     pytest.param({"TRACING": "on"}, "E025", "'on', which is neither True nor False", "True", id="E025"),
     pytest.param({"RECORD_ATTEMPTS": True}, "E036", "True, which is none of 'failures', 'all'", '"all"', id="E036"),
+    pytest.param({"TIME_LIMIT": 0}, "E037", "0, which is not above zero", "timedelta(minutes=10)", id="E037"),
+    pytest.param({"TIME_LIMIT_GRACE": "10"}, "E038", "'10', which is neither seconds nor", "10", id="E038"),
     pytest.param({"METRICS_TOKEN": "secret"}, "E024", "is set to what is not a text of 16", "os.environ", id="E024"),
     pytest.param({"RETENTION": 7}, "E023", "7, which is not a dict", "timedelta(days=7)", id="E023"),
     pytest.param({"RETENTION": {"failed": 7}}, "E023", "has a status 'failed'", "timedelta(days=7)", id="E023 status"),

@@ -28,6 +28,9 @@ CONTRACT["archived_job"] = {**CONTRACT["job"], "status": "text", "finished_at": 
 INDEXES = {
     "job_pkey": "CREATE UNIQUE INDEX job_pkey ON proletarian.job USING btree (job_id)",
     "job_queue_process_at": "CREATE INDEX job_queue_process_at ON proletarian.job USING btree (queue, process_at)",
+    "job_retrying": (
+        "CREATE INDEX job_retrying ON proletarian.job USING btree (queue, process_at) WHERE (attempts > 0)"
+    ),
     "archived_job_pkey": "CREATE UNIQUE INDEX archived_job_pkey ON proletarian.archived_job USING btree (job_id)",
     "archived_job_finished_at": (
         "CREATE INDEX archived_job_finished_at ON proletarian.archived_job USING btree (finished_at)"
@@ -287,10 +290,10 @@ def test_makemigrations_finds_nothing_to_do(scratch: Scratch, settings: str) -> 
 
 
 def test_sqlmigrate_prints_the_sql_that_runs(scratch: Scratch) -> None:
-    for migration in ("0001", "0002", "0003", "0004"):
+    for migration in ("0001", "0002", "0003", "0004", "0005"):
         scratch.sql(scratch.manage("sqlmigrate", "django_proletarian", migration))
     assert (columns(scratch), indexes(scratch)) == (ALL_TABLES, ALL_INDEXES)
-    for migration in ("0004", "0003", "0002", "0001"):
+    for migration in ("0005", "0004", "0003", "0002", "0001"):
         scratch.sql(scratch.manage("sqlmigrate", "django_proletarian", migration, "--backwards"))
     assert schemas(scratch) == {"public"}
 
