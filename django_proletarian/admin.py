@@ -20,10 +20,14 @@ from django.utils.translation import gettext_lazy as _
 
 from django_proletarian import conf, handlers, names
 from django_proletarian.errors import PayloadDecodeError
-from django_proletarian.models import ArchivedJob, Job, StoredJob
+from django_proletarian.models import ArchivedJob, Job, Overview, StoredJob
+from django_proletarian.overview_page import OverviewAdmin
 
 MOST_COUNTED = 10_000
 MOST_SHOWN = 20_000  # characters of a payload
+
+
+admin.site.register(Overview, OverviewAdmin)
 
 
 class CappedPaginator(Paginator):  # type: ignore[type-arg] # generic in the stubs only
