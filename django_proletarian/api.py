@@ -6,6 +6,7 @@ Everything that can be wrong with a job is found here, before any SQL, so that t
 from __future__ import annotations
 
 import functools
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
@@ -18,16 +19,21 @@ from uuid import UUID
 from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.conf import settings as django_settings
-from django.db import connections, router, transaction
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import ProgrammingError, connections, router, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils import timezone
+from django.utils.connection import ConnectionDoesNotExist
 
 from django_proletarian import conf, inserts, names
 from django_proletarian.errors import DuplicateJob, EnqueueError, InvalidHandler
 from django_proletarian.handlers import FailedJobCallback, Handler, handler_of, register
+from django_proletarian.outage import how_to_make_tables, is_missing_table
 from django_proletarian.queue_worker import QueueWorker
 from django_proletarian.retry import LONGEST_DELAY, RetryStrategyFunction, RetryStrategyLike, as_strategy
 from django_proletarian.serializers import Serializer
+from django_proletarian.signatures import check_takes
+from django_proletarian.suggestions import did_you_mean
 from django_proletarian.time_limits import as_seconds
 from django_proletarian.worker import WorkerOptions
 
@@ -68,11 +74,15 @@ def enqueue(
     row = _row(*_stored_names(job_type, queue), given, *_makers())
     connection, tables, now = _connection(using), conf.settings().tables, conf.now()
     tracing = conf.tracing()
-    if tracing is None:
-        inserted = inserts.insert_job(connection, tables, row, now)
-    else:
-        with tracing.enqueuing([row], may_mark=_writes_json()) as [row]:
+    try:
+        if tracing is None:
             inserted = inserts.insert_job(connection, tables, row, now)
+        else:
+            with tracing.enqueuing([row], may_mark=_writes_json()) as [row]:
+                inserted = inserts.insert_job(connection, tables, row, now)
+    except (ProgrammingError, SynchronousOnlyOperation) as error:
+        _add_remedy(error, connection.alias)
+        raise
     if not inserted and on_conflict == "error":
         raise _duplicate(row.job_id)
     return row.job_id
@@ -112,15 +122,19 @@ def enqueue_many(
     block = transaction.atomic(using=connection.alias, savepoint=own_ids) if wants_block else nullcontext()
     tracing = conf.tracing()
     span = nullcontext(rows) if tracing is None else tracing.enqueuing(rows, may_mark=_writes_json())
-    with span as marked, block, connection.cursor() as cursor:
-        if len(ids) >= WORTH_A_COPY and not own_ids:
-            inserts.copy_jobs(cursor, tables, marked, now)
-            return ids
-        for start in range(0, len(ids), ROWS_AT_ONCE):
-            chunk = marked[start : start + ROWS_AT_ONCE]
-            inserted = inserts.insert_jobs(cursor, tables, chunk, now)
-            if on_conflict == "error" and len(inserted) < len(chunk):
-                raise _duplicate(next(row.job_id for row in chunk if row.job_id not in inserted))
+    try:
+        with span as marked, block, connection.cursor() as cursor:
+            if len(ids) >= WORTH_A_COPY and not own_ids:
+                inserts.copy_jobs(cursor, tables, marked, now)
+                return ids
+            for start in range(0, len(ids), ROWS_AT_ONCE):
+                chunk = marked[start : start + ROWS_AT_ONCE]
+                inserted = inserts.insert_jobs(cursor, tables, chunk, now)
+                if on_conflict == "error" and len(inserted) < len(chunk):
+                    raise _duplicate(next(row.job_id for row in chunk if row.job_id not in inserted))
+    except (ProgrammingError, SynchronousOnlyOperation) as error:
+        _add_remedy(error, connection.alias)
+        raise
     return ids
 
 
@@ -174,7 +188,7 @@ def _rows(jobs: Iterable[NewJob | tuple[str | Handler, object]]) -> tuple[list[i
     own_ids = False
     for given in jobs:
         # Not all of them first: each object that waits makes Python's garbage collector slower.
-        job = given if isinstance(given, NewJob) else NewJob(*given)
+        job = given if isinstance(given, NewJob) else _new_job(given)
         own_ids = own_ids or job.job_id is not None
         # With their types, since a PlainName equals the str that is stored otherwise.
         asked = (job.job_type, type(job.job_type), job.queue, type(job.queue))
@@ -184,6 +198,15 @@ def _rows(jobs: Iterable[NewJob | tuple[str | Handler, object]]) -> tuple[list[i
             stored = stored_names[asked] = _stored_names(job.job_type, job.queue)
         rows.append(_row(*stored, job, new_id, serializer))
     return rows, own_ids
+
+
+def _new_job(given: object) -> NewJob:
+    if isinstance(given, tuple) and len(given) <= len(NewJob._fields):
+        return NewJob(*given)
+    raise EnqueueError(
+        f"enqueue_many takes NewJob(...)s or (job_type, payload) tuples, and was given a {type(given).__name__}. "
+        "One job is enqueued with enqueue."
+    )
 
 
 def _makers() -> tuple[Callable[[], UUID], Serializer]:
@@ -227,10 +250,18 @@ def _writes_json() -> bool:
 
 def _name(what: str, name: object) -> str:
     if not isinstance(name, str):
-        raise EnqueueError(f"{what} must be a str, not {name!r}.")
+        raise EnqueueError(f"{what} must be a str, not {name!r}.{_how_to_name(what, name)}")
     if name in ("", ":") and not isinstance(name, names.PlainName):
         raise EnqueueError(f'{what} is empty. Give it a name such as "shop/mail".')
     return name if name.isascii() and name.isprintable() else _storable(f"{what} {name!r}", name)
+
+
+def _how_to_name(what: str, given: object) -> str:
+    if what == "queue":
+        return ""
+    if given is None:
+        return " Give the handler itself: enqueue(send_receipt, payload), not what it returns."
+    return " Decorate the function with @job_handler, and give what that makes of it." if callable(given) else ""
 
 
 def _storable(what: str, text: str) -> str:
@@ -281,15 +312,53 @@ def _process_in(process_in: timedelta) -> timedelta:
 
 
 def _connection(using: str | None) -> BaseDatabaseWrapper:
-    # By name, since models are a layer above.
-    alias = using if using is not None else router.db_for_write(apps.get_model("django_proletarian", "Job"))
-    connection = connections[alias]
+    if not apps.ready and not apps.stored_app_configs:  # which tests have that change INSTALLED_APPS
+        _tell_that_it_is_too_early()
+    alias = using if using is not None else _alias_of_jobs()
+    try:
+        connection = connections[alias]
+    except ConnectionDoesNotExist as error:
+        known = ", ".join(connections)
+        raise EnqueueError(
+            f'There is no database "{alias}". {did_you_mean(alias, connections)}DATABASES has: {known}.'
+        ) from error
     if connection.vendor != "postgresql":
         raise EnqueueError(
             f'Database "{alias}" is {connection.vendor}, and jobs live in PostgreSQL only. Give using="…", the name of '
             "a PostgreSQL database, or route django_proletarian there with a DATABASE_ROUTERS entry."
         )
     return connection
+
+
+def _alias_of_jobs() -> str:
+    try:
+        # By name, since models are a layer above.
+        return router.db_for_write(apps.get_model("django_proletarian", "Job"))
+    except LookupError as error:
+        raise EnqueueError('Add "django_proletarian" to INSTALLED_APPS: jobs are rows in its tables.') from error
+
+
+def _tell_that_it_is_too_early() -> None:
+    """Raise EnqueueError while modules are imported; in an app's `ready` warn, as Django does of any query there."""
+    if not apps.models_ready:
+        raise EnqueueError(
+            "A job was enqueued while Django is still importing apps and models, from a module's top level. "
+            "Enqueue in a view, a command, a signal or a handler."
+        )
+    warnings.warn(
+        "A job was enqueued in an AppConfig.ready(): each process enqueues it again when it starts, every manage.py "
+        "command too, and migrate before there are tables. Enqueue it in a command of your own, once.",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+
+
+def _add_remedy(error: ProgrammingError | SynchronousOnlyOperation, alias: str) -> None:
+    """Say beneath an error that is not ours what to do about it here."""
+    if isinstance(error, SynchronousOnlyOperation):
+        error.add_note("In a coroutine: await aenqueue(...), or await handler.aenqueue(...).")
+    elif is_missing_table(error):
+        error.add_note(f'The tables are missing in database "{alias}". {how_to_make_tables(alias)}')
 
 
 def _duplicate(job_id: UUID) -> DuplicateJob:
@@ -368,8 +437,10 @@ def job_handler(
     """
 
     def decorate(function: Callable[..., Any]) -> JobHandler:
+        job_type = _job_type(given_type, function)
+        _check_signature(function, advanced)
         handler = JobHandler(
-            job_type=_job_type(job_type, function),
+            job_type=job_type,
             function=function,
             takes="job" if advanced else "payload",
             queue=None if queue is None else _name("queue", queue),
@@ -383,10 +454,20 @@ def job_handler(
         return handler
 
     if callable(function_or_type):
-        job_type = None
+        given_type = None
         return decorate(function_or_type)
-    job_type = function_or_type
+    given_type = function_or_type
     return decorate
+
+
+def _check_signature(function: Callable[..., Any], advanced: bool) -> None:
+    try:
+        check_takes(function, "its job" if advanced else "its payload")
+    except ValueError as error:
+        raise InvalidHandler(
+            f"{function.__module__}.{function.__qualname__} {error}. A handler takes one argument, the payload, in "
+            "which all it needs is; with advanced=True the whole job. Methods can't be handlers."
+        ) from error
 
 
 def _seconds(option: str, given: float | timedelta | None) -> float | None:

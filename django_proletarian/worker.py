@@ -29,9 +29,9 @@ from django_proletarian.attempts import (
     storable,
 )
 from django_proletarian.connection import COMMIT, NOTHING_AROUND, ClaimConnection
-from django_proletarian.errors import JobInterrupted, JobTimeout, NoHandler, PayloadDecodeError, WorkerCrashed
+from django_proletarian.errors import JobInterrupted, JobTimeout, PayloadDecodeError, WorkerCrashed
 from django_proletarian.event_loop import close_event_loop
-from django_proletarian.handlers import Around, FailedJobCallback, Handler
+from django_proletarian.handlers import Around, FailedJobCallback, Handler, no_handler
 from django_proletarian.handlers_connections import HandlersConnections
 from django_proletarian.interrupting import Stop
 from django_proletarian.interrupts import current_stop
@@ -332,10 +332,7 @@ def call_handler(attempt: Attempt) -> object:
     if attempt.unreadable is not None:
         raise attempt.unreadable
     if handler is None:
-        raise NoHandler(
-            f'No handler for job type "{attempt.claimed.job_type}". Decorate one with @job_handler in the jobs.py of '
-            "an app in INSTALLED_APPS, or name a function for all other types in the HANDLER setting."
-        )
+        raise no_handler(attempt.claimed.job_type)
     with thread.connections, claims_transaction(attempt):
         began = time.monotonic()
         try:
