@@ -127,11 +127,12 @@ class BorrowedConnection(ClaimConnection):
     def _run_callbacks(self, wrapper: BaseDatabaseWrapper, start: int) -> None:
         """Run on_commit callbacks from the given one on, and those that they add, in Django's way."""
         while len(wrapper.run_on_commit) > start:
-            _, callback, *robust = wrapper.run_on_commit.pop(start)
+            entry: tuple[Any, ...] = wrapper.run_on_commit.pop(start)  # what the stubs know is two thirds of it
+            _, callback, robust = entry
             try:
                 callback()
             except Exception:
-                if robust != [True]:
+                if not robust:
                     raise
                 logger.exception("on_commit callback %r failed", callback)
 
