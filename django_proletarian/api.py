@@ -25,7 +25,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils import timezone
 from django.utils.connection import ConnectionDoesNotExist
 
-from django_proletarian import conf, inserts, names
+from django_proletarian import conf, immediate, inserts, names
 from django_proletarian.errors import DuplicateJob, EnqueueError, InvalidHandler
 from django_proletarian.handlers import FailedJobCallback, Handler, handler_of, register
 from django_proletarian.outage import how_to_make_tables, is_missing_table
@@ -72,7 +72,8 @@ def enqueue(
     _check_conflict_rule(on_conflict)
     given = NewJob(job_type, payload, queue, process_at, process_in, job_id)
     row = _row(*_stored_names(job_type, queue), given, *_makers())
-    connection, tables, now = _connection(using), conf.settings().tables, conf.now()
+    database, connection = _connection(using)
+    tables, now = conf.settings().tables, conf.now()
     tracing = conf.tracing()
     try:
         if tracing is None:
@@ -81,10 +82,11 @@ def enqueue(
             with tracing.enqueuing([row], may_mark=_writes_json()) as [row]:
                 inserted = inserts.insert_job(connection, tables, row, now)
     except (ProgrammingError, SynchronousOnlyOperation) as error:
-        _add_remedy(error, connection.alias)
+        _add_remedy(error, database)
         raise
     if not inserted and on_conflict == "error":
         raise _duplicate(row.job_id)
+    _run_if_immediate(database, [row])
     return row.job_id
 
 
@@ -115,27 +117,36 @@ def enqueue_many(
     ids = [row.job_id for row in rows]
     if own_ids and on_conflict == "error" and len(set(ids)) < len(ids):
         raise _duplicate(Counter(ids).most_common(1)[0][0])
-    connection = _connection(using)
+    database, connection = _connection(using)
     tables, now = conf.settings().tables, conf.now()
     # Only an id of the caller's can be taken already; then a savepoint undoes the jobs before it, and nothing else.
     wants_block = own_ids or len(ids) > ROWS_AT_ONCE
-    block = transaction.atomic(using=connection.alias, savepoint=own_ids) if wants_block else nullcontext()
+    block = transaction.atomic(using=database, savepoint=own_ids) if wants_block else nullcontext()
     tracing = conf.tracing()
     span = nullcontext(rows) if tracing is None else tracing.enqueuing(rows, may_mark=_writes_json())
     try:
         with span as marked, block, connection.cursor() as cursor:
-            if len(ids) >= WORTH_A_COPY and not own_ids:
+            copied = len(ids) >= WORTH_A_COPY and not own_ids
+            if copied:
                 inserts.copy_jobs(cursor, tables, marked, now)
-                return ids
-            for start in range(0, len(ids), ROWS_AT_ONCE):
+            for start in range(0, 0 if copied else len(ids), ROWS_AT_ONCE):
                 chunk = marked[start : start + ROWS_AT_ONCE]
                 inserted = inserts.insert_jobs(cursor, tables, chunk, now)
                 if on_conflict == "error" and len(inserted) < len(chunk):
                     raise _duplicate(next(row.job_id for row in chunk if row.job_id not in inserted))
     except (ProgrammingError, SynchronousOnlyOperation) as error:
-        _add_remedy(error, connection.alias)
+        _add_remedy(error, database)
         raise
+    _run_if_immediate(database, rows)
     return ids
+
+
+def _run_if_immediate(database: str, rows: Iterable[inserts.JobRow]) -> None:
+    """Where the IMMEDIATE setting is on, run the jobs when the caller's transaction is committed; now without one."""
+    if conf.settings().immediate:
+        for row in rows:
+            run = functools.partial(immediate.run_when_committed, database, names.from_stored(row.queue), row.job_id)
+            transaction.on_commit(run, using=database)
 
 
 async def aenqueue(
@@ -311,7 +322,8 @@ def _process_in(process_in: timedelta) -> timedelta:
     return max(process_in, timedelta(0))
 
 
-def _connection(using: str | None) -> BaseDatabaseWrapper:
+def _connection(using: str | None) -> tuple[str, BaseDatabaseWrapper]:
+    # With its alias, since in an `atomic` handler the connection is the claim's, which has another.
     if not apps.ready and not apps.stored_app_configs:  # which tests have that change INSTALLED_APPS
         _tell_that_it_is_too_early()
     alias = using if using is not None else _alias_of_jobs()
@@ -327,7 +339,7 @@ def _connection(using: str | None) -> BaseDatabaseWrapper:
             f'Database "{alias}" is {connection.vendor}, and jobs live in PostgreSQL only. Give using="…", the name of '
             "a PostgreSQL database, or route django_proletarian there with a DATABASE_ROUTERS entry."
         )
-    return connection
+    return alias, connection
 
 
 def _alias_of_jobs() -> str:
@@ -506,7 +518,7 @@ def create_queue_worker(
     failed_job: FailedJobCallback | None = None,
     on_polling_error: Callable[[BaseException], object] | None = None,
     on_shutdown: Callable[[], object] | None = None,
-    clock: Callable[[], datetime] | None = None,
+    clock: Callable[[], datetime | None] | None = None,
     worker_id: str | None = None,
     drain: bool = False,
     max_jobs: int | None = None,
@@ -540,4 +552,4 @@ def create_queue_worker(
 
 def worker_options(*, database: str | None = None, **given: Any) -> WorkerOptions:
     """What `create_queue_worker` makes a worker from; `given` are its arguments, `queues` always a list or None."""
-    return conf.worker_options(database=_connection(database).alias, **given)
+    return conf.worker_options(database=_connection(database)[0], **given)

@@ -88,7 +88,7 @@ class WorkerOptions:
     failed_job: FailedJobCallback | None = None
     on_polling_error: Callable[[BaseException], object] | None = None  # truthy result: stop the whole worker
     on_shutdown: Callable[[], object] | None = None
-    clock: Callable[[], datetime] | None = None  # None for the database's
+    clock: Callable[[], datetime | None] | None = None  # None, and if it says None: the database's
     drain: bool = False  # end when nothing is due, instead of polling on
     batch_size: int = 1  # jobs in one transaction
     batch_seconds: float = 0.1  # no job of a batch begins later
