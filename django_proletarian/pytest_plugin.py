@@ -32,7 +32,7 @@ def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class, name: str
         return
     own = getattr(obj, "pytestmark", [])
     if collector.get_closest_marker(MARKER) or any(mark.name == MARKER for mark in own):
-        pytest.mark.usefixtures(MARKER)(obj)  # type: ignore[arg-type] # a test function, as was asked above
+        pytest.mark.usefixtures(MARKER)(obj)
 
 
 @pytest.fixture
