@@ -92,7 +92,7 @@ def assert_not_enqueued(
 def capture_jobs(*, using: str | None = None) -> Iterator[list[StoredJob]]:
     """A list that has, at the end of the block, the jobs that were enqueued in it, in order.
 
-    Those that have run meanwhile are in it too, as `ArchivedJob`s; those whose transaction was rolled back are not.
+    Each is a `Job`, or an `ArchivedJob` if it has run meanwhile; those whose transaction was rolled back are not.
     """
     tables = (Job, ArchivedJob)
     before = {job_id for table in tables for job_id in table.objects.using(using).values_list("job_id", flat=True)}
