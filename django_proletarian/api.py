@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from inspect import unwrap
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack, overload
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -28,6 +28,7 @@ from django.utils.connection import ConnectionDoesNotExist
 from django_proletarian import conf, immediate, inserts, names
 from django_proletarian.errors import DuplicateJob, EnqueueError, InvalidHandler
 from django_proletarian.handlers import FailedJobCallback, Handler, handler_of, register
+from django_proletarian.job import Job
 from django_proletarian.outage import how_to_make_tables, is_missing_table
 from django_proletarian.queue_worker import QueueWorker
 from django_proletarian.retry import LONGEST_DELAY, RetryStrategyFunction, RetryStrategyLike, as_strategy
@@ -35,8 +36,10 @@ from django_proletarian.serializers import Serializer
 from django_proletarian.signatures import check_takes
 from django_proletarian.suggestions import did_you_mean
 from django_proletarian.time_limits import as_seconds
+from django_proletarian.typing_variables import Parameters, Result_co
 from django_proletarian.worker import WorkerOptions
 
+T = TypeVar("T")
 OnConflict = Literal["error", "ignore"]
 ROWS_AT_ONCE = 1000
 WORTH_A_COPY = 3000  # jobs; a COPY takes three round trips, however many rows it brings
@@ -88,6 +91,17 @@ def enqueue(
         raise _duplicate(row.job_id)
     _run_if_immediate(database, [row])
     return row.job_id
+
+
+class EnqueueOptions(TypedDict, total=False):
+    """What `enqueue` takes beside a job type and a payload."""
+
+    queue: str | None
+    process_at: datetime | None
+    process_in: timedelta | None
+    job_id: UUID | str | None
+    on_conflict: OnConflict
+    using: str | None
 
 
 class NewJob(NamedTuple):  # which is made in a fifth of the time of a dataclass
@@ -383,8 +397,11 @@ def _duplicate(job_id: UUID) -> DuplicateJob:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class JobHandler(Handler):
-    """What `@job_handler` makes of a function: it can still be called, and it can enqueue jobs for itself."""
+class JobHandler(Handler, Generic[Parameters, Result_co]):
+    """What `@job_handler` makes of a function: it can still be called, and it can enqueue jobs for itself.
+
+    Type checkers know how it is called, and that the payload of its jobs is what it takes.
+    """
 
     def __post_init__(self) -> None:
         # What functools.update_wrapper does, which a frozen dataclass keeps out.
@@ -393,20 +410,50 @@ class JobHandler(Handler):
                 vars(self)[name] = getattr(self.function, name)
         vars(self)["__wrapped__"] = self.function
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result_co:
+        result: Result_co = self.function(*args, **kwargs)
+        return result
 
-    def enqueue(self, payload: object = None, **options: Any) -> UUID:
+    # `self` is seen as what it can be called with, which is its payload, or its job if it is `advanced`.
+    @overload
+    def enqueue(  # type: ignore[misc] # mypy does not see that this is such a callable
+        self: Callable[[Job[None]], object], payload: None = None, **options: Unpack[EnqueueOptions]
+    ) -> UUID: ...
+    @overload
+    def enqueue(  # type: ignore[misc]
+        self: Callable[[None], object], payload: None = None, **options: Unpack[EnqueueOptions]
+    ) -> UUID: ...
+    @overload
+    def enqueue(  # type: ignore[misc]
+        self: Callable[[Job[T]], object], payload: T, **options: Unpack[EnqueueOptions]
+    ) -> UUID: ...
+    @overload
+    def enqueue(self: Callable[[T], object], payload: T, **options: Unpack[EnqueueOptions]) -> UUID: ...
+    def enqueue(self, payload: object = None, **options: Unpack[EnqueueOptions]) -> UUID:
         """`enqueue` with this handler's job type and queue; the options are the same."""
         return enqueue(self, payload, **options)
 
-    async def aenqueue(self, payload: object = None, **options: Any) -> UUID:
+    @overload
+    async def aenqueue(  # type: ignore[misc]
+        self: Callable[[Job[None]], object], payload: None = None, **options: Unpack[EnqueueOptions]
+    ) -> UUID: ...
+    @overload
+    async def aenqueue(  # type: ignore[misc]
+        self: Callable[[None], object], payload: None = None, **options: Unpack[EnqueueOptions]
+    ) -> UUID: ...
+    @overload
+    async def aenqueue(  # type: ignore[misc]
+        self: Callable[[Job[T]], object], payload: T, **options: Unpack[EnqueueOptions]
+    ) -> UUID: ...
+    @overload
+    async def aenqueue(self: Callable[[T], object], payload: T, **options: Unpack[EnqueueOptions]) -> UUID: ...
+    async def aenqueue(self, payload: object = None, **options: Unpack[EnqueueOptions]) -> UUID:
         """`enqueue` for coroutines."""
         return await aenqueue(self, payload, **options)
 
 
 @overload
-def job_handler(function: Callable[..., Any], /) -> JobHandler: ...
+def job_handler(function: Callable[Parameters, Result_co], /) -> JobHandler[Parameters, Result_co]: ...
 
 
 @overload
@@ -421,7 +468,7 @@ def job_handler(
     advanced: bool = False,
     interruptible: bool | None = None,
     time_limit: float | timedelta | None = None,
-) -> Callable[[Callable[..., Any]], JobHandler]: ...
+) -> Callable[[Callable[Parameters, Result_co]], JobHandler[Parameters, Result_co]]: ...
 
 
 def job_handler(

@@ -25,7 +25,7 @@ from django_proletarian.job import Job
 from django_proletarian.retry import RetryStrategyFunction, RetryStrategyLike
 from django_proletarian.suggestions import did_you_mean
 
-FailedJobCallback = Callable[[Job, BaseException], object]
+FailedJobCallback = Callable[[Job[Any], BaseException], object]
 # What is put around the call of a handler by those who may have to interrupt it.
 Around = Callable[[Interruptible], AbstractContextManager[None]]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, LiteralString, cast
+from typing import Any, Literal, LiteralString, TypeVar, cast, overload
 from uuid import UUID, uuid4
 
 from django.conf import settings as django_settings
@@ -16,7 +16,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from django_proletarian import conf, names, signals
-from django_proletarian.api import worker_options
+from django_proletarian.api import JobHandler, worker_options
 from django_proletarian.borrowed_connection import BorrowedConnection, claim_connection
 from django_proletarian.connection import ClaimConnection, Statement
 from django_proletarian.event_loop import event_loop_closed_after
@@ -39,6 +39,7 @@ from django_proletarian.worker import (
     outcome_name,
 )
 
+T = TypeVar("T")
 Ending = Literal["success", "retry", "failure", "interrupted"]
 
 
@@ -159,9 +160,23 @@ def _errors_beside() -> Iterator[list[BaseException]]:
             signal.disconnect(note)
 
 
+@overload
+def perform_job(
+    handler: JobHandler[..., Coroutine[Any, Any, T]],
+    payload: object = None,
+    attempts: int = 1,
+    *,
+    using: str | None = None,
+) -> T: ...
+@overload
+def perform_job(
+    handler: JobHandler[..., T], payload: object = None, attempts: int = 1, *, using: str | None = None
+) -> T: ...
+@overload
 def perform_job(
     handler: Handler | str, payload: object = None, attempts: int = 1, *, using: str | None = None
-) -> object:
+) -> Any: ...
+def perform_job(handler: Handler | str, payload: object = None, attempts: int = 1, *, using: str | None = None) -> Any:
     """Call a handler as a worker would, without a job in the queue, and return what it returns; raise what it raises.
 
     `handler` is a decorated function or a job type. The payload is encoded and decoded, so that the handler gets what a
