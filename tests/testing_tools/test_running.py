@@ -17,6 +17,7 @@ from pytest_django import DjangoAssertNumQueries
 from django_proletarian import (
     Job,
     JobInterrupted,
+    JobTimeout,
     NoHandler,
     PayloadEncodeError,
     RetryStrategy,
@@ -186,6 +187,22 @@ def test_a_job_that_gives_up_stays_in_the_queue_and_is_tried_once() -> None:
     enqueue("tests/give-up")
     assert outcomes() == ["interrupted"]
     assert QueuedJob.objects.get().attempts == 0
+
+
+@plain_or_atomic
+@pytest.mark.django_db
+def test_a_time_limit_holds_and_leaves_the_tests_connection_open(atomic: bool) -> None:
+    @job_handler("tests/endless", time_limit=0.05, atomic=atomic)
+    def endless(payload: object) -> None:
+        for _ in range(10**12):
+            pass
+
+    write("the test's")
+    enqueue("tests/endless")
+    with pytest.raises(JobTimeout):
+        run_jobs()
+    assert texts() == ["the test's"]
+    assert [job.status for job in ArchivedJob.objects.all()] == ["failure"]
 
 
 # -- Errors of the database ------------------------------------------------------------------------------------------

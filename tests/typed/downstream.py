@@ -3,6 +3,8 @@
 Read by test_typing, never run.
 """
 
+# pyright: strict
+
 from collections.abc import Coroutine
 from datetime import datetime, timedelta
 from typing import Any, TypedDict, assert_type
