@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, LiteralString, TypeVar, cast, overload
+from typing import Any, Literal, LiteralString, TypeVar, overload
 from uuid import UUID, uuid4
 
 from django.conf import settings as django_settings
@@ -25,7 +25,7 @@ from django_proletarian.immediate import run_job
 from django_proletarian.interrupting import Stop
 from django_proletarian.job import Job
 from django_proletarian.log import EventLog
-from django_proletarian.retry import RetryAfter, Verdict
+from django_proletarian.retry import GaveUp, LeftInQueue, RetryAfter, Succeeded, Verdict
 from django_proletarian.slots import Slots
 from django_proletarian.store import ClaimedJob
 from django_proletarian.tables import for_tables
@@ -36,11 +36,16 @@ from django_proletarian.worker import (
     WorkerOptions,
     WorkerThread,
     call_handler,
-    outcome_name,
 )
 
 T = TypeVar("T")
 Ending = Literal["success", "retry", "failure", "interrupted"]
+ENDINGS: dict[type, Ending] = {
+    Succeeded: "success",
+    RetryAfter: "retry",
+    GaveUp: "failure",
+    LeftInQueue: "interrupted",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,15 +81,16 @@ def run_jobs(
     """
     options = _options(using, now)
     runs: list[JobRun] = []
-    tried: set[tuple[str, UUID]] = set()
+    tried: list[UUID] = []
     with claim_connection(options.database, options.worker_id) as claim, _errors_beside() as errors:
 
         def note(attempt: Attempt, outcome: Outcome, verdict: Verdict) -> None:
             runs.append(_run(attempt, outcome, verdict))
 
-        while due := [job for job in _due_jobs(claim, options, queue) if job not in tried]:
-            # One at a time, since a job may bring another that is due before the rest.
-            for job_queue, job_id in due[:1] if until_empty else due:
+        # One at a time, since a job may bring another that is due before the rest.
+        at_once = 1 if until_empty else None
+        while due := _due_jobs(claim, options, queue, tried, at_once):
+            for job_queue, job_id in due:
                 if len(runs) >= most:
                     raise RuntimeError(
                         f"run_jobs has run {most} jobs, and there are more: {runs[-1].job.job_type} was the last. "
@@ -93,7 +99,7 @@ def run_jobs(
                 before = len(runs)
                 run_job(options, claim, job_queue, job_id, on_decided=note)
                 if len(runs) == before or runs[-1].outcome == "interrupted":
-                    tried.add((job_queue, job_id))  # another has it, or it stays as it is
+                    tried.append(job_id)  # another has it, or it stays as it is
                 if raise_errors:
                     _raise_first(runs[before:], errors)
             if not until_empty:
@@ -106,22 +112,27 @@ SELECT queue, job_id
   FROM {job}
  WHERE process_at <= COALESCE($1, statement_timestamp())
    AND queue = COALESCE($2, queue)
+   AND job_id <> ALL ($3)
  ORDER BY process_at, enqueued_at, ctid
+ LIMIT $4
 """
 
 
-def _due_jobs(claim: ClaimConnection, options: WorkerOptions, queue: str | None) -> list[tuple[str, UUID]]:
+def _due_jobs(
+    claim: ClaimConnection, options: WorkerOptions, queue: str | None, but: list[UUID], most: int | None
+) -> list[tuple[str, UUID]]:
     # On the claim's connection, so that assertNumQueries counts what handlers ask, and nothing of ours.
-    statement = Statement("due_jobs", ("timestamptz", "text"), for_tables(DUE_JOBS, options.tables))
+    types = ("timestamptz", "text", "uuid[]", "int8")
+    statement = Statement("due_jobs", types, for_tables(DUE_JOBS, options.tables))
     stored = None if queue is None else names.to_stored(queue)
-    rows = claim.send(claim.inline(statement, options.now(), stored))
+    rows = claim.send(claim.inline(statement, options.now(), stored, but, most))
     return [(names.from_stored(stored), UUID(job_id)) for stored, job_id in rows]
 
 
 def _run(attempt: Attempt, outcome: Outcome, verdict: Verdict) -> JobRun:
     return JobRun(
         job=attempt.job,
-        outcome=cast("Ending", outcome_name(outcome, verdict)),
+        outcome=ENDINGS[type(verdict)],
         error=None if isinstance(outcome, Returned) else outcome.error,
         result=outcome.result if isinstance(outcome, Returned) else None,
         retry_in=verdict.delay if isinstance(verdict, RetryAfter) else None,

@@ -184,8 +184,10 @@ def test_a_job_that_gives_up_stays_in_the_queue_and_is_tried_once() -> None:
     def give_up(payload: object) -> None:
         raise JobInterrupted
 
+    job_handler("tests/write")(write)
     enqueue("tests/give-up")
-    assert outcomes() == ["interrupted"]
+    enqueue("tests/write")
+    assert outcomes() == ["interrupted", "success"]
     assert QueuedJob.objects.get().attempts == 0
 
 
@@ -201,8 +203,10 @@ def test_a_time_limit_holds_and_leaves_the_tests_connection_open(atomic: bool) -
     enqueue("tests/endless")
     with pytest.raises(JobTimeout):
         run_jobs()
+    enqueue("tests/endless")
+    assert outcomes() == ["failure"]
     assert texts() == ["the test's"]
-    assert [job.status for job in ArchivedJob.objects.all()] == ["failure"]
+    assert [job.status for job in ArchivedJob.objects.all()] == ["failure"] * 2
 
 
 # -- Errors of the database ------------------------------------------------------------------------------------------
