@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import psycopg
 import pytest
 from django.db import connection
 from django.test import TestCase, TransactionTestCase
@@ -40,6 +41,15 @@ def test_waiting_in_vain_tells_what_is_there(committed: None) -> None:
 def test_a_live_worker_is_refused_where_nothing_is_committed() -> None:
     with pytest.raises(RuntimeError, match=r"nothing is committed.*run_jobs\(\)"), live_worker():
         pass
+
+
+def test_waiting_ends_with_the_error_that_ended_the_worker(committed: None) -> None:
+    def wait_beside_a_broken_worker() -> None:
+        with live_worker(clock=lambda: "no date", on_polling_error=lambda error: True) as worker:
+            worker.wait_for(enqueue("tests/nobody-runs-this"))
+
+    with pytest.raises(psycopg.errors.InvalidDatetimeFormat):
+        wait_beside_a_broken_worker()
 
 
 def test_a_job_that_goes_on_after_the_test_is_told_of(committed: None) -> None:

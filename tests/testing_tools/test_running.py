@@ -27,7 +27,7 @@ from django_proletarian import (
 from django_proletarian.connection import ClaimConnection
 from django_proletarian.models import ArchivedJob, JobAttempt
 from django_proletarian.models import Job as QueuedJob
-from django_proletarian.testing import perform_job, run_jobs
+from django_proletarian.testing import assert_enqueued, capture_jobs, perform_job, run_jobs
 from tests.app.models import Child, Entry, UniqueEntry
 
 plain_or_atomic = pytest.mark.parametrize("atomic", [False, True], ids=["plain", "atomic"])
@@ -207,6 +207,19 @@ def test_a_time_limit_holds_and_leaves_the_tests_connection_open(atomic: bool) -
     assert outcomes() == ["failure"]
     assert texts() == ["the test's"]
     assert [job.status for job in ArchivedJob.objects.all()] == ["failure"] * 2
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_another_database_is_run_where_it_is_named() -> None:
+    job_handler("tests/write", atomic=True)(lambda text: Entry.objects.using("other").create(text=text))
+    enqueue("tests/write", "there", using="other")
+    assert run_jobs() == []
+    assert_enqueued("tests/write", using="other")
+    with capture_jobs(using="other") as jobs:
+        assert len(run_jobs(using="other")) == 1
+    assert jobs == []
+    assert [entry.text for entry in Entry.objects.using("other")] == ["there"]
+    assert texts() == []
 
 
 # -- Errors of the database ------------------------------------------------------------------------------------------
