@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from django.db import connection
 
 from tests.docs.pages import PAGES, REPOSITORY, Block, all_blocks, prose
 
@@ -67,3 +68,22 @@ def headings(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub and MyST make them."""
     titles = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("block", all_blocks("sql"), ids=str)
+@pytest.mark.django_db
+def test_sql_runs(block: Block) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(block.text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_tests_that_pages_name_exist(page: Path) -> None:
+    for path, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page.read_text()):
+        assert (REPOSITORY / path).exists(), path
+        assert not name or f"def {name}(" in (REPOSITORY / path).read_text(), f"{path} has no {name}"
+
+
+def test_explanations_name_the_tests_behind_them() -> None:
+    for page in (REPOSITORY / "docs" / "explanation").glob("*.md"):
+        assert re.search(r"\n## Tested by\n\n\* `tests/", page.read_text()), page
