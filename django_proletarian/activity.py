@@ -15,7 +15,8 @@ from uuid import UUID
 
 from django.db.backends.utils import CursorWrapper
 
-from django_proletarian import names, schema
+from django_proletarian import names
+from django_proletarian.indexes import FAILURES
 from django_proletarian.models import Worker
 from django_proletarian.overview import Number
 from django_proletarian.tables import Tables, for_tables
@@ -162,7 +163,7 @@ def activity(cursor: CursorWrapper, tables: Tables, now: datetime) -> Activity:
     Failures have an index of their own where a role could build it; few as they may be, they are then counted.
     """
     cursor.execute(BY_INDEX_ONLY)
-    cursor.execute(schema.failures_index(tables))
+    cursor.execute(FAILURES.is_there(tables))
     counts_failures = bool(cursor.rowcount)
 
     def groups(window: Window) -> list[Group]:
