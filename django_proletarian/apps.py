@@ -45,6 +45,6 @@ def create_tables_without_migrations(sender: AppConfig, using: str, **kwargs: An
         cursor.execute(schema.create_archived_job(tables))
         cursor.execute(schema.create_finished_at_index_if_missing(tables))
         cursor.execute(indexes.FAILURES.create_if_missing(tables))
-        cursor.execute(indexes.RETRYING.create_if_missing(tables))
+        cursor.execute(indexes.TRIED_BEFORE.create_if_missing(tables))
         cursor.execute(schema.create_job_attempt(tables))
         cursor.execute(schema.create_worker(tables))

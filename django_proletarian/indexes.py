@@ -79,7 +79,7 @@ class PartialIndex:
 # Few jobs fail, and it is those that people look for. Successes cost nothing here, as they have no entry.
 FAILURES = PartialIndex(of="archived_job", suffix="_failures", definition="(finished_at) WHERE status = ':failure'")
 # Jobs that were never tried have no entry, so neither enqueueing nor a first attempt that succeeds touches it.
-RETRYING = PartialIndex(of="job", suffix="_retrying", definition="(queue, process_at) WHERE attempts > 0")
+TRIED_BEFORE = PartialIndex(of="job", suffix="_retrying", definition="(queue, process_at) WHERE attempts > 0")
 
 
 class CreateIndex(Operation):

@@ -3,7 +3,7 @@
 from django.db import migrations
 
 from django_proletarian import conf
-from django_proletarian.indexes import RETRYING, CreateIndex
+from django_proletarian.indexes import TRIED_BEFORE, CreateIndex
 
 
 class Migration(migrations.Migration):
@@ -15,7 +15,7 @@ class Migration(migrations.Migration):
     operations = [
         # Without it the admin looks less far for jobs that wait for a retry.
         CreateIndex(
-            RETRYING, conf.tables(), model_name="job", description="Create the index of jobs that were tried before"
+            TRIED_BEFORE, conf.tables(), model_name="job", description="Create the index of jobs that were tried before"
         ),
         migrations.AlterModelOptions(
             name="job",
