@@ -109,11 +109,13 @@ class Reader:
         return f'. "{self.directory}/exports"; cd "{self.project}"'
 
     def close(self) -> None:
-        """Press Ctrl-C in all terminals."""
-        for process, _ in self.terminals.values():
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGINT)
-                process.wait(60)
+        """Close all terminals."""
+        running = [process for process, _ in self.terminals.values() if process.poll() is None]
+        for process in running:
+            # Not Ctrl-C: a shell starts what it puts into the background deaf to that, and these inherit it.
+            os.killpg(process.pid, signal.SIGTERM)
+        for process in running:
+            process.wait(60)
 
 
 @pytest.fixture
