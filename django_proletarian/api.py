@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,6 +22,7 @@ from django.conf import settings as django_settings
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import ProgrammingError, connections, router, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 from django.utils.connection import ConnectionDoesNotExist
 
@@ -35,6 +36,7 @@ from django_proletarian.retry import LONGEST_DELAY, RetryStrategyFunction, Retry
 from django_proletarian.serializers import Serializer
 from django_proletarian.signatures import check_takes
 from django_proletarian.suggestions import did_you_mean
+from django_proletarian.tables import Tables
 from django_proletarian.time_limits import as_seconds
 from django_proletarian.typing_variables import Parameters, Result_co
 from django_proletarian.worker import WorkerOptions
@@ -76,20 +78,21 @@ def enqueue(
     given = NewJob(job_type, payload, queue, process_at, process_in, job_id)
     row = _row(*_stored_names(job_type, queue), given, *_makers())
     database, connection = _connection(using)
-    tables, now = conf.settings().tables, conf.now()
+    settings, now = conf.settings(), conf.now()
     tracing = conf.tracing()
     try:
         if tracing is None:
-            inserted = inserts.insert_job(connection, tables, row, now)
+            inserted = inserts.insert_job(connection, settings.tables, row, now)
         else:
             with tracing.enqueuing([row], may_mark=_writes_json()) as [row]:
-                inserted = inserts.insert_job(connection, tables, row, now)
+                inserted = inserts.insert_job(connection, settings.tables, row, now)
     except (ProgrammingError, SynchronousOnlyOperation) as error:
         _add_remedy(error, database)
         raise
     if not inserted and on_conflict == "error":
         raise _duplicate(row.job_id)
-    _run_if_immediate(database, [row])
+    if settings.immediate:
+        _run_at_commit(database, [row])
     return row.job_id
 
 
@@ -132,7 +135,7 @@ def enqueue_many(
     if own_ids and on_conflict == "error" and len(set(ids)) < len(ids):
         raise _duplicate(Counter(ids).most_common(1)[0][0])
     database, connection = _connection(using)
-    tables, now = conf.settings().tables, conf.now()
+    settings, now = conf.settings(), conf.now()
     # Only an id of the caller's can be taken already; then a savepoint undoes the jobs before it, and nothing else.
     wants_block = own_ids or len(ids) > ROWS_AT_ONCE
     block = transaction.atomic(using=database, savepoint=own_ids) if wants_block else nullcontext()
@@ -140,27 +143,33 @@ def enqueue_many(
     span = nullcontext(rows) if tracing is None else tracing.enqueuing(rows, may_mark=_writes_json())
     try:
         with span as marked, block, connection.cursor() as cursor:
-            copied = len(ids) >= WORTH_A_COPY and not own_ids
-            if copied:
-                inserts.copy_jobs(cursor, tables, marked, now)
-            for start in range(0, 0 if copied else len(ids), ROWS_AT_ONCE):
-                chunk = marked[start : start + ROWS_AT_ONCE]
-                inserted = inserts.insert_jobs(cursor, tables, chunk, now)
-                if on_conflict == "error" and len(inserted) < len(chunk):
-                    raise _duplicate(next(row.job_id for row in chunk if row.job_id not in inserted))
+            if len(ids) >= WORTH_A_COPY and not own_ids:
+                inserts.copy_jobs(cursor, settings.tables, marked, now)
+            else:
+                _insert(cursor, settings.tables, marked, now, on_conflict)
     except (ProgrammingError, SynchronousOnlyOperation) as error:
         _add_remedy(error, database)
         raise
-    _run_if_immediate(database, rows)
+    if settings.immediate:
+        _run_at_commit(database, rows)
     return ids
 
 
-def _run_if_immediate(database: str, rows: Iterable[inserts.JobRow]) -> None:
-    """Where the IMMEDIATE setting is on, run the jobs when the caller's transaction is committed; now without one."""
-    if conf.settings().immediate:
-        for row in rows:
-            run = functools.partial(immediate.run_when_committed, database, names.from_stored(row.queue), row.job_id)
-            transaction.on_commit(run, using=database)
+def _insert(
+    cursor: CursorWrapper, tables: Tables, rows: Sequence[inserts.JobRow], now: datetime | None, on_conflict: OnConflict
+) -> None:
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        chunk = rows[start : start + ROWS_AT_ONCE]
+        inserted = inserts.insert_jobs(cursor, tables, chunk, now)
+        if on_conflict == "error" and len(inserted) < len(chunk):
+            raise _duplicate(next(row.job_id for row in chunk if row.job_id not in inserted))
+
+
+def _run_at_commit(database: str, rows: Iterable[inserts.JobRow]) -> None:
+    """Run the jobs when the caller's transaction is committed; now without one."""
+    for row in rows:
+        run = functools.partial(immediate.run_when_committed, database, names.from_stored(row.queue), row.job_id)
+        transaction.on_commit(run, using=database)
 
 
 async def aenqueue(

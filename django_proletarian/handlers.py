@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from types import CoroutineType
@@ -18,6 +18,7 @@ from typing import Any, Literal
 from django.apps import apps
 
 from django_proletarian import names
+from django_proletarian.connection import NOTHING_AROUND
 from django_proletarian.errors import InvalidHandler, NoHandler
 from django_proletarian.event_loop import CoroutineCall
 from django_proletarian.interrupting import Interruptible, Stop, ThreadCall
@@ -86,8 +87,6 @@ class Handler:
         """The dotted path of the function."""
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
-
-NOTHING_AROUND = nullcontext()
 
 # By stored name, so that a plain string never passes for the keyword of the same text. Written when modules are
 # imported, read by every thread.

@@ -31,7 +31,7 @@ from django_proletarian.attempts import (
 from django_proletarian.connection import COMMIT, NOTHING_AROUND, ClaimConnection
 from django_proletarian.errors import JobInterrupted, JobTimeout, PayloadDecodeError, WorkerCrashed
 from django_proletarian.event_loop import close_event_loop
-from django_proletarian.handlers import Around, FailedJobCallback, Handler, no_handler
+from django_proletarian.handlers import FailedJobCallback, Handler, no_handler
 from django_proletarian.handlers_connections import HandlersConnections
 from django_proletarian.interrupting import Stop
 from django_proletarian.interrupts import current_stop
@@ -333,18 +333,21 @@ def call_handler(attempt: Attempt) -> object:
         raise attempt.unreadable
     if handler is None:
         raise no_handler(attempt.claimed.job_type)
+    limit = time_limit_of(attempt)
     with thread.connections, claims_transaction(attempt):
+        if limit is None:
+            return handler.run(attempt.payload, lambda: attempt.job, thread.stop)
         began = time.monotonic()
         try:
-            return handler.run(attempt.payload, lambda: attempt.job, thread.stop, time_limit_of(attempt))
+            return handler.run(attempt.payload, lambda: attempt.job, thread.stop, limit.around)
         finally:
-            if time.monotonic() - began > seconds_allowed(attempt):
+            if time.monotonic() - began > limit.seconds:
                 # Whatever it made of the JobTimeout, which came anywhere, perhaps amid an answer of the server.
                 thread.connections.close()
 
 
-def time_limit_of(attempt: Attempt) -> Around | None:
-    """What puts the handler's time limit, else the setting's, around its call; None if there is none."""
+def time_limit_of(attempt: Attempt) -> TimeLimit | None:
+    """The handler's time limit, else the setting's; None if there is none."""
     options, slot = attempt.thread.options, attempt.thread.slot
     seconds = seconds_allowed(attempt)
     if seconds == math.inf:
@@ -354,7 +357,7 @@ def time_limit_of(attempt: Attempt) -> Around | None:
         grace=options.time_limit_grace,
         note=slot.limit,
         on_ignored=lambda: attempt.tell(events.TIME_LIMIT_IGNORED, time_limit=f"{seconds:g} s"),
-    ).around
+    )
 
 
 def seconds_allowed(attempt: Attempt) -> float:
