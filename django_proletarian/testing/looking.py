@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,6 +24,7 @@ class _Anything:
 
 ANYTHING: Any = _Anything()
 MOST_SHOWN = 20  # jobs in a message
+AS_ENQUEUED = ("enqueued_at", RawSQL("ctid", []))  # of one time, as they stand in the table
 
 
 def enqueued_jobs(
@@ -33,7 +34,7 @@ def enqueued_jobs(
 
     `job_type` and `queue` None mean all of them, `using` None the routers' database.
     """
-    jobs = Job.objects.using(using).order_by("enqueued_at", RawSQL("ctid", []))
+    jobs = Job.objects.using(using).order_by(*AS_ENQUEUED)
     if job_type is not None:
         jobs = jobs.filter(job_type=_name(job_type))
     if queue is not None:
@@ -60,7 +61,7 @@ def assert_enqueued(
     """
     wanted = _Wanted.of(job_type, payload, payload_contains, queue=queue, process_at=process_at, within=within)
     there = enqueued_jobs(using=using)
-    found = [job for job in there if wanted.difference(job) is None]
+    found = wanted.among(there)
     if not found:
         raise AssertionError(f"No job {wanted}is in the queue. {_told(there, wanted.difference)}")
     if count is not None and len(found) != count:
@@ -82,8 +83,7 @@ def assert_not_enqueued(
 ) -> None:
     """Fail if such a job is in the queue, and say which; the arguments are those of `assert_enqueued`."""
     wanted = _Wanted.of(job_type, payload, payload_contains, queue=queue, process_at=process_at, within=within)
-    there = enqueued_jobs(using=using)
-    found = [job for job in there if wanted.difference(job) is None]
+    found = wanted.among(enqueued_jobs(using=using))
     if found:
         raise AssertionError(f"{len(found)} {_jobs(found)} {wanted}in the queue. {_told(found, lambda job: None)}")
 
@@ -99,7 +99,7 @@ def capture_jobs(*, using: str | None = None) -> Iterator[list[StoredJob]]:
     captured: list[StoredJob] = []
     yield captured
     for table in tables:
-        rows = table.objects.using(using).order_by("enqueued_at", RawSQL("ctid", []))
+        rows = table.objects.using(using).order_by(*AS_ENQUEUED)
         captured += [job for job in rows if job.job_id not in before]
     captured.sort(key=lambda job: job.enqueued_at)
 
@@ -137,6 +137,10 @@ class _Wanted:
     @property
     def _within(self) -> str:
         return f" within {self.within}" if self.within else ""
+
+    def among(self, jobs: Iterable[Job]) -> list[Job]:
+        """Those that are as wanted."""
+        return [job for job in jobs if self.difference(job) is None]
 
     def difference(self, job: Job) -> str | None:
         """What is not as wanted; None if all is."""
