@@ -12,7 +12,7 @@ from django.db.models.signals import pre_migrate
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
-from django_proletarian import conf, schema
+from django_proletarian import conf, indexes, schema
 
 
 class ProletarianConfig(AppConfig):
@@ -44,7 +44,7 @@ def create_tables_without_migrations(sender: AppConfig, using: str, **kwargs: An
         cursor.execute(schema.create_job(tables))
         cursor.execute(schema.create_archived_job(tables))
         cursor.execute(schema.create_finished_at_index_if_missing(tables))
-        cursor.execute(schema.create_failures_index_if_missing(tables))
-        cursor.execute(schema.create_retrying_index_if_missing(tables))
+        cursor.execute(indexes.FAILURES.create_if_missing(tables))
+        cursor.execute(indexes.TRIED_BEFORE.create_if_missing(tables))
         cursor.execute(schema.create_job_attempt(tables))
         cursor.execute(schema.create_worker(tables))

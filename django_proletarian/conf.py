@@ -69,6 +69,7 @@ class Settings:
     metrics_token: str | None
     record_attempts: RecordAttempts
     tracing: bool
+    immediate: bool
     time_limit: float | None
     time_limit_grace: float
 
@@ -179,6 +180,7 @@ OPTIONS = (
     Option("TIME_LIMIT", None, setting_values.interval_or_none, "E037", "timedelta(minutes=10)"),
     Option("TIME_LIMIT_GRACE", 10.0, setting_values.interval_or_zero, "E038", "10"),
     Option("TRACING", False, setting_values.tracing, "E025", "True"),
+    Option("IMMEDIATE", False, setting_values.yes_or_no, "E026", "True"),
     Option(
         "RETENTION",
         {},
@@ -306,7 +308,7 @@ def _fallback(job_type: str) -> Handler | None:
 
 def now() -> datetime | None:
     """What replaces the database's clock; None, as in any real installation, for that clock itself."""
-    clock: Callable[[], datetime] | None = resolved("CLOCK")
+    clock: Callable[[], datetime | None] | None = resolved("CLOCK")
     return clock() if clock is not None else None
 
 

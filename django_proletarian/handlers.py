@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from types import CoroutineType
@@ -18,6 +18,7 @@ from typing import Any, Literal
 from django.apps import apps
 
 from django_proletarian import names
+from django_proletarian.connection import NOTHING_AROUND
 from django_proletarian.errors import InvalidHandler, NoHandler
 from django_proletarian.event_loop import CoroutineCall
 from django_proletarian.interrupting import Interruptible, Stop, ThreadCall
@@ -25,7 +26,7 @@ from django_proletarian.job import Job
 from django_proletarian.retry import RetryStrategyFunction, RetryStrategyLike
 from django_proletarian.suggestions import did_you_mean
 
-FailedJobCallback = Callable[[Job, BaseException], object]
+FailedJobCallback = Callable[[Job[Any], BaseException], object]
 # What is put around the call of a handler by those who may have to interrupt it.
 Around = Callable[[Interruptible], AbstractContextManager[None]]
 
@@ -86,8 +87,6 @@ class Handler:
         """The dotted path of the function."""
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
-
-NOTHING_AROUND = nullcontext()
 
 # By stored name, so that a plain string never passes for the keyword of the same text. Written when modules are
 # imported, read by every thread.

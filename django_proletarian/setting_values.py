@@ -155,12 +155,16 @@ def record_attempts(value: Any) -> str:
     return str(value)
 
 
-def tracing(value: Any) -> bool:
+def yes_or_no(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError("is neither True nor False")
-    if value and importlib.util.find_spec("opentelemetry") is None:
+    return bool(value)
+
+
+def tracing(value: Any) -> bool:
+    if yes_or_no(value) and importlib.util.find_spec("opentelemetry") is None:
         raise ValueError('needs what the extra installs: pip install "django-proletarian[tracing]"')
-    return value
+    return bool(value)
 
 
 def start_method(value: Any) -> str:
