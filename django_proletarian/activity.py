@@ -15,7 +15,9 @@ from uuid import UUID
 
 from django.db.backends.utils import CursorWrapper
 
-from django_proletarian import names, schema
+from django_proletarian import names
+from django_proletarian.indexes import FAILURES
+from django_proletarian.job_states import may_read_workers
 from django_proletarian.models import Worker
 from django_proletarian.overview import Number
 from django_proletarian.tables import Tables, for_tables
@@ -162,7 +164,7 @@ def activity(cursor: CursorWrapper, tables: Tables, now: datetime) -> Activity:
     Failures have an index of their own where a role could build it; few as they may be, they are then counted.
     """
     cursor.execute(BY_INDEX_ONLY)
-    cursor.execute(schema.failures_index(tables))
+    cursor.execute(FAILURES.is_there(tables))
     counts_failures = bool(cursor.rowcount)
 
     def groups(window: Window) -> list[Group]:
@@ -236,7 +238,6 @@ def failing(groups: Iterable[Group]) -> tuple[tuple[str, Number], ...]:
 
 # -- Workers ---------------------------------------------------------------------------------------------------------
 
-MAY_READ_WORKERS: LiteralString = "SELECT has_table_privilege(to_regclass('{worker}'), 'SELECT')"
 SILENT: LiteralString = """
 SELECT process_id, extract(epoch FROM statement_timestamp() - heartbeat_at)::float8
   FROM {worker}
@@ -247,8 +248,7 @@ SELECT process_id, extract(epoch FROM statement_timestamp() - heartbeat_at)::flo
 
 def workers(cursor: CursorWrapper, tables: Tables) -> tuple[WorkerState, ...] | None:
     """The worker processes that left a row, those that are alive first. None if there is no such table to be read."""
-    cursor.execute(for_tables(MAY_READ_WORKERS, tables))
-    if cursor.fetchone() != (True,):
+    if not may_read_workers(cursor, tables):
         return None
     cursor.execute(for_tables(SILENT, tables), [MOST_WORKERS])
     silent: dict[UUID, float] = dict(cursor.fetchall())

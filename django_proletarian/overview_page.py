@@ -27,26 +27,18 @@ from django_proletarian import activity, charts, conf, names, overview
 from django_proletarian.activity import Throughput, Window, WorkerState
 from django_proletarian.models import ArchivedJob, Job
 from django_proletarian.overview import Number, QueueState
+from django_proletarian.read_only_admin import ReadOnlyAdmin
 
 MOST_QUEUES = 50  # that are drawn
 TEMPLATE = "django_proletarian/overview.html"
 
 
-class OverviewAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # generic in the stubs only
+class OverviewAdmin(ReadOnlyAdmin):
     """A page in place of a list. Who may see it has the permission `django_proletarian.view_overview`."""
 
     def get_urls(self) -> list[URLPattern]:
         name = f"{self.opts.app_label}_{self.opts.model_name}_changelist"
         return [path("", self.admin_site.admin_view(self.changelist_view), name=name)]
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if not self.has_view_permission(request):

@@ -21,13 +21,6 @@ PAGE = "/admin/django_proletarian/overview/"
 DEFAULT = ":proletarian/default"
 
 
-@pytest.fixture
-def browser() -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("boss"))
-    return client
-
-
 def words(client: Client) -> str:
     """What the page says, without its tags."""
     response = client.get(PAGE)

@@ -143,7 +143,7 @@ def overview_reads_no_more_than_it_counts(monkeypatch: pytest.MonkeyPatch) -> No
         statements += bool(scans)
         assert {node["Node Type"] for node in scans} <= {"Index Scan", "Index Only Scan"}
         of_failures = {"archived_job_failures"} if "':failure'" in statement else set()
-        assert {node["Index Name"] for node in scans} <= of_failures or {INDEX, "job_queue_process_at"}
+        assert {node["Index Name"] for node in scans} <= (of_failures or {INDEX, "job_queue_process_at"})
         # In each loop, which is one for each queue or slot.
         assert all(node["Actual Rows"] <= 501 for node in scans)
     assert statements == 3 + 4
