@@ -1,4 +1,4 @@
-"""Fixtures of the browser tests: the shop, Debian's Chromium, axe-core, and visitors.
+"""Fixtures of the browser tests: the shop, the system's Chromium, axe-core, and visitors.
 
 They are skipped, with the reason, where there is no Chromium or no Playwright. Playwright's own browsers are not used:
 downloading one is for a person to decide.
@@ -73,37 +73,42 @@ def shop(open_shop: Shop) -> Shop:
 
 
 @pytest.fixture(scope="package")
-def cookies(chromium: Browser, open_shop: Shop) -> dict[str, Any]:
-    """What each person's browser keeps once they are logged in, by their name; nobody's is None."""
+def people(chromium: Browser, open_shop: Shop) -> Iterator[Callable[..., Visitor]]:
+    """Visitors by name and options. Each keeps their page from test to test: a new one would fetch all files anew."""
     from tests.browser.visitor import Visitor
 
-    kept: dict[str, Any] = {"nobody": None}
-    for name in ("boss", "viewer", "stranger"):
-        visitor = Visitor(chromium, open_shop.address)
-        visitor.log_in(name)
-        kept[name] = visitor.context.storage_state()
+    visitors: dict[tuple[object, ...], Visitor] = {}
+
+    def person(name: str, **options: Any) -> Visitor:
+        key = (name, *options.items())
+        if key not in visitors:
+            visitors[key] = Visitor(chromium, open_shop.address, open_shop.sessions[name], **options)
+        return visitors[key]
+
+    yield person
+    for visitor in visitors.values():
         visitor.close()
-    return kept
 
 
 @pytest.fixture
 def visit(
-    request: pytest.FixtureRequest, chromium: Browser, shop: Shop, cookies: dict[str, Any]
+    request: pytest.FixtureRequest, shop: Shop, people: Callable[..., Visitor]
 ) -> Iterator[Callable[..., Visitor]]:
     """Let somebody in. Their last page is kept as a picture; anything that their browser complained of is a failure."""
-    from tests.browser.visitor import Visitor
-
-    visitors: list[Visitor] = []
+    here: list[Visitor] = []
 
     def visit(name: str = "boss", **options: Any) -> Visitor:
-        visitors.append(Visitor(chromium, shop.address, cookies[name], **options))
-        return visitors[-1]
+        visitor = people(name, **options)
+        visitor.looks()
+        visitor.complaints.clear()
+        here.append(visitor)
+        return visitor
 
     yield visit
     test = request.node.name.removeprefix("test_")
-    for number, visitor in enumerate(visitors):
+    for number, visitor in enumerate(here):
         visitor.keep(f"{test}-{number + 1}" if number else test)
-        visitor.close()
+    assert [complaint for visitor in here for complaint in visitor.complaints] == []
 
 
 @pytest.fixture(scope="session")

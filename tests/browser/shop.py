@@ -18,17 +18,27 @@ from tests.conftest import eventually
 
 ROOT = Path(__file__).parents[2]
 TABLES = ("job", "archived_job", "job_attempt", "worker")
-# Everybody's password is their name.
+# Prints a session of each person.
 PREPARE = """
 import django; django.setup()
+from importlib import import_module
+from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.core.management import call_command
 call_command("migrate", verbosity=0)
 from django.contrib.auth.models import Permission, User
-User.objects.create_superuser("boss", password="boss")
-User.objects.create_user("stranger", password="stranger", is_staff=True)
-viewer = User.objects.create_user("viewer", password="viewer", is_staff=True)
+User.objects.create_superuser("boss")
+User.objects.create_user("stranger", is_staff=True)
+viewer = User.objects.create_user("viewer", is_staff=True)
 ours = Permission.objects.filter(content_type__app_label="django_proletarian")
 viewer.user_permissions.set(ours.filter(codename__startswith="view_"))
+for user in User.objects.all():
+    session = import_module(settings.SESSION_ENGINE).SessionStore()
+    session[SESSION_KEY] = str(user.pk)
+    session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[0]
+    session[HASH_SESSION_KEY] = user.get_session_auth_hash()
+    session.save()
+    print(user.username, session.session_key)
 """
 
 
@@ -45,7 +55,8 @@ class Shop:
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "example_project")]),
             "DJANGO_RUNSERVER_HIDE_WARNING": "true",
         }
-        subprocess.run([sys.executable, "-c", PREPARE], cwd=ROOT, env=self._environment, check=True, timeout=100)
+        # By the name of a person, who is logged in by it.
+        self.sessions = dict(line.split() for line in self._run("-c", PREPARE).splitlines())
         port = _free_port()
         self.address = f"http://127.0.0.1:{port}"
         with output.open("wb") as file:
@@ -83,8 +94,15 @@ class Shop:
 
     def run(self, *arguments: str) -> None:
         """Run a management command to its end."""
-        command = [sys.executable, "-m", "django", *arguments]
-        subprocess.run(command, cwd=ROOT, env=self._environment, check=True, timeout=100, capture_output=True)
+        self._run("-m", "django", *arguments)
+
+    def _run(self, *arguments: str) -> str:
+        command = [sys.executable, *arguments]
+        done = subprocess.run(
+            command, cwd=ROOT, env=self._environment, capture_output=True, text=True, timeout=100, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def empty(self) -> None:
         self.sql(f"TRUNCATE {', '.join(f'proletarian.{table}' for table in TABLES)}")

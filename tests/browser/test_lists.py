@@ -1,4 +1,4 @@
-"""The lists of jobs and archived jobs, their filters and details, as a browser shows them."""
+"""The lists of jobs and archived jobs and their filters, as a browser shows them."""
 
 from __future__ import annotations
 
@@ -43,24 +43,13 @@ def test_a_job_is_found_by_its_id(shop: Shop, visit: Callable[..., Visitor]) -> 
     visitor.expect_rows(1)
 
 
-def test_a_job_is_shown_with_its_payload(shop: Shop, visit: Callable[..., Visitor]) -> None:
-    retried, *_ = shop.fill()
-    page = visit().see(f"job/{retried}/change/")
-    said = page.locator("#content").inner_text()
-    assert "shop.jobs/take_payment" in said
-    assert "a@b.c" in said
-
-
 def test_a_viewer_sees_everything_and_a_stranger_nothing(shop: Shop, visit: Callable[..., Visitor]) -> None:
-    retried, _, failed = shop.fill()
-    pages = ["overview/", "job/", "archivedjob/", f"job/{retried}/change/", f"archivedjob/{failed}/change/"]
-    viewer, stranger, nobody = visit("viewer"), visit("stranger"), visit("nobody")
-    for path in pages:
+    shop.fill()
+    viewer, stranger = visit("viewer"), visit("stranger")
+    for path in ["overview/", "job/", "archivedjob/"]:
         viewer.see(path)
         refused = stranger.page.goto(f"/admin/django_proletarian/{path}")
         assert refused is not None
         assert refused.status == 403
-        nobody.page.goto(f"/admin/django_proletarian/{path}")
-        assert "/admin/login/" in nobody.page.url
     stranger.page.goto("/admin/")
     assert "Overview" not in stranger.page.locator("#content").inner_text()

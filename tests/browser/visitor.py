@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # it may be missing: then these tests are skipped
     from playwright.sync_api import Browser, ConsoleMessage, Page
@@ -19,30 +19,20 @@ SERIOUS = ("serious", "critical")
 
 
 class Visitor:
-    """Somebody logged in by `cookies`, or nobody. `complaints` must be empty at the end."""
+    """Somebody logged in by a session. `complaints` must be empty at the end of a test."""
 
-    def __init__(
-        self,
-        browser: Browser,
-        address: str,
-        cookies: Any = None,
-        *,
-        dark: bool = False,
-        size: tuple[int, int] = WIDE,
-        java_script: bool = True,
-    ) -> None:
+    def __init__(self, browser: Browser, address: str, session: str, *, java_script: bool = True) -> None:
         self.context = browser.new_context(
             base_url=address,
-            storage_state=cookies,
-            color_scheme="dark" if dark else "light",
-            viewport={"width": size[0], "height": size[1]},
             java_script_enabled=java_script,
             # No waiting for what only moves.
             reduced_motion="reduce",
         )
+        self.context.add_cookies([{"name": "sessionid", "value": session, "url": address}])
         self.context.set_default_timeout(20_000)
         self.context.add_init_script(LISTEN)
         self.page: Page = self.context.new_page()
+        self.looks()
         self.complaints: list[str] = []
         self.page.on("console", self._listen)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -53,11 +43,10 @@ class Visitor:
         if ours and message.type == "error" and "Failed to load resource" not in message.text:
             self.complaints.append(message.text)
 
-    def log_in(self, name: str) -> None:
-        self.page.goto("/admin/login/")
-        self.page.get_by_label("Username").fill(name)
-        self.page.get_by_label("Password").fill(name)
-        self.page.get_by_role("button", name="Log in").click()
+    def looks(self, *, dark: bool = False, size: tuple[int, int] = WIDE) -> None:
+        """From now on at a screen of this size, with this theme."""
+        self.page.emulate_media(color_scheme="dark" if dark else "light")
+        self.page.set_viewport_size({"width": size[0], "height": size[1]})
 
     def see(self, path: str) -> Page:
         """Go to a page of ours in the admin."""
@@ -74,14 +63,15 @@ class Visitor:
 
         expect(self.page.locator("#result_list tbody tr")).to_have_count(number)
 
-    def keep(self, name: str) -> None:
-        """A picture of the whole page, among the run's artefacts."""
+    def keep(self, name: str, *, whole: bool = False) -> None:
+        """A picture of what is on the screen, or of the whole page, among the run's artefacts."""
         ARTIFACTS.mkdir(parents=True, exist_ok=True)
-        self.page.screenshot(path=ARTIFACTS / f"{name}.png", full_page=True)
+        self.page.screenshot(path=ARTIFACTS / f"{name}.png", full_page=whole)
 
     def barriers(self, axe: str) -> list[str]:
         """What axe-core finds in our part of the page that keeps somebody out, a line each."""
-        self.page.evaluate(axe)
+        if not self.page.evaluate("'axe' in window"):
+            self.page.evaluate(axe)
         found = self.page.evaluate("where => axe.run(where, {resultTypes: ['violations']})", OURS)
         return [
             f"{violation['id']} ({violation['impact']}): {node['html'][:200]}"
@@ -92,4 +82,3 @@ class Visitor:
 
     def close(self) -> None:
         self.context.close()
-        assert self.complaints == []
