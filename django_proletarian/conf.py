@@ -22,7 +22,7 @@ from django.utils.module_loading import import_string
 
 from django_proletarian import names, setting_values
 from django_proletarian.attempts import RecordAttempts
-from django_proletarian.handlers import Handler
+from django_proletarian.handlers import Handler, registered
 from django_proletarian.handlers import handler_of as registered_handler_of
 from django_proletarian.heartbeat import default_path
 from django_proletarian.serializers import Serializer
@@ -295,6 +295,7 @@ def worker_options(
         values["worker_id"] = f"proletarian[{','.join(names.shown(queue) for queue in chosen)}]"
     return WorkerOptions(
         queues=chosen,
+        own_queues=own_queues(),
         database=database,
         tables=settings().tables,
         serializer=serializer(),
@@ -304,6 +305,12 @@ def worker_options(
         max_jobs=None if max_jobs is None else _read_given("threads", max_jobs, shown_as="max_jobs"),
         **values,
     )
+
+
+def own_queues() -> frozenset[str]:
+    """The queues that the settings and the handlers name: none is another's level, whatever it looks like."""
+    handlers = {handler.queue for handler in registered() if handler.queue is not None}
+    return frozenset({settings().queue, *settings().queues, *handlers})
 
 
 def worker_processes(**given: object) -> dict[str, Any]:

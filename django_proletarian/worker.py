@@ -35,6 +35,7 @@ from django_proletarian.handlers_connections import HandlersConnections
 from django_proletarian.interrupting import Stop
 from django_proletarian.interrupts import current_stop
 from django_proletarian.job import Job, told_of
+from django_proletarian.levels import Levels
 from django_proletarian.log import Event, EventLog
 from django_proletarian.polling import JobBudget
 from django_proletarian.retry import (
@@ -71,6 +72,7 @@ class WorkerOptions:
 
     worker_id: str
     queues: tuple[str, ...]  # drained in this order
+    own_queues: frozenset[str] = frozenset()  # names that are no other queue's levels, although they may look so
     database: str  # alias
     tables: Tables
     serializer: Serializer
@@ -216,8 +218,11 @@ def process_jobs(
     bounds: ClaimBounds,
     on_claimed: Callable[[], object] = lambda: None,
     slot: Slot | None = None,
+    levels: Levels | None = None,
 ) -> bool | None:
     """Process one due job after another, always of the first of `queues` that has one, until none is due.
+
+    Of a queue the highest priority comes first; `levels` are those of the queues, if threads share what they know.
 
     Ends too when a stop is asked, a job is interrupted, or the budget is spent. Each job, or each batch of them, is a
     transaction; what became of it goes to the server in the same message as the next claim: one round trip.
@@ -225,15 +230,17 @@ def process_jobs(
     process_next_job does, for the last job.
     """
     thread = WorkerThread(options=options, claim=claim, stop=stop, log=log, slot=slot or Slots.private(1).slot(1))
+    levels = levels or Levels(options.tables, queues, options.own_queues)
     result: bool | None = None
     settled: list[str] = []  # SQL that ends the transaction before
     permits = 0
     token = current_stop.set(stop)
     try:
         while permits := budget.take(options.batch_size):
-            jobs = claim_due_jobs(
-                claim, options.tables, queues, options.now(), limit=permits, bounds=bounds, first=settled
-            )
+            # At first there is no time to lose: a level that is not known is found when there is no other job.
+            if (result is not None or levels.are_unknown) and levels.look_if_due(claim, options.now(), first=settled):
+                settled = []
+            jobs = claim_next(thread, levels, limit=permits, bounds=bounds, first=settled)
             settled = []
             if jobs:
                 on_claimed()
@@ -259,6 +266,18 @@ def process_jobs(
     finally:
         current_stop.reset(token)
     return result
+
+
+def claim_next(
+    thread: WorkerThread, levels: Levels, *, limit: int, bounds: ClaimBounds, first: Sequence[str]
+) -> list[ClaimedJob]:
+    """Claim due jobs of the levels that are known, or if there are none, of those that have come since."""
+    claim, options = thread.claim, thread.options
+    now = options.now()
+    jobs = claim_due_jobs(claim, options.tables, levels.queues, now, limit=limit, bounds=bounds, first=first)
+    if not jobs and levels.look(claim, now):
+        jobs = claim_due_jobs(claim, options.tables, levels.queues, now, limit=limit, bounds=bounds)
+    return jobs
 
 
 Finished = Sequence[tuple[Attempt, Verdict]]
