@@ -15,15 +15,19 @@ from django.utils.formats import date_format
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext_lazy as _
 
 from django_proletarian import conf, handlers, names
 from django_proletarian.errors import PayloadDecodeError
-from django_proletarian.models import ArchivedJob, Job, StoredJob
+from django_proletarian.models import ArchivedJob, Job, Overview, StoredJob
+from django_proletarian.overview_page import OverviewAdmin, local
+from django_proletarian.read_only_admin import ReadOnlyAdmin
 
 MOST_COUNTED = 10_000
 MOST_SHOWN = 20_000  # characters of a payload
+
+
+admin.site.register(Overview, OverviewAdmin)
 
 
 class CappedPaginator(Paginator):  # type: ignore[type-arg] # generic in the stubs only
@@ -81,7 +85,7 @@ class StatusFilter(admin.SimpleListFilter):
         return queryset.filter(status=self.value()) if self.value() else queryset
 
 
-class StoredJobAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # generic in the stubs only
+class StoredJobAdmin(ReadOnlyAdmin):
     """What both tables' pages have in common."""
 
     paginator = CappedPaginator
@@ -90,15 +94,6 @@ class StoredJobAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # generic in t
     list_per_page = 50
     search_fields = ("job_id",)
     search_help_text = _("A job id, whole.")
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         queryset = super().get_queryset(request)
@@ -142,7 +137,7 @@ class StoredJobAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # generic in t
 
 def to_the_second(time: datetime) -> str:
     """A date of a job in the viewer's time zone."""
-    return date_format(localtime(time) if is_aware(time) else time, "Y-m-d H:i:s")
+    return date_format(local(time), "Y-m-d H:i:s")
 
 
 def pretty(payload: object) -> str:

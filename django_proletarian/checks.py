@@ -13,7 +13,7 @@ from django_proletarian.models import Job
 
 
 def check_settings(**kwargs: Any) -> list[CheckMessage]:
-    """E001 to E036: PROLETARIAN, key by key."""
+    """E001 to E038: PROLETARIAN, key by key."""
     return [
         Error(problem.message, hint=problem.hint, id=f"django_proletarian.{problem.check_id}")
         for problem in conf.problems()

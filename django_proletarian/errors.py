@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class ProletarianError(Exception):
-    """Base of all errors of this package (JobInterrupted, which is no error, stands apart)."""
+    """Base of all errors of this package. JobInterrupted and JobTimeout, which end handlers, stand apart."""
 
 
 class EnqueueError(ProletarianError, ValueError):
@@ -53,6 +53,13 @@ class WorkerCrashed(ProletarianError):
     def __init__(self, how: str, stagger: float = 0.0) -> None:
         super().__init__(f"The worker process that ran this job {how}.")
         self.stagger = stagger  # seconds by which a retry is put off, so that jobs of one crash don't meet again
+
+
+class JobTimeout(BaseException):
+    """Raised in a handler that runs for longer than its time limit: the attempt has failed.
+
+    Not an `Exception`, so that a handler's own `except Exception` does not swallow it.
+    """
 
 
 class JobInterrupted(BaseException):

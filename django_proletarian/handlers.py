@@ -7,21 +7,28 @@ function.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from types import CoroutineType
 from typing import Any, Literal
 
+from django.apps import apps
+
 from django_proletarian import names
-from django_proletarian.errors import InvalidHandler
+from django_proletarian.connection import NOTHING_AROUND
+from django_proletarian.errors import InvalidHandler, NoHandler
 from django_proletarian.event_loop import CoroutineCall
-from django_proletarian.interrupting import Stop, ThreadCall
+from django_proletarian.interrupting import Interruptible, Stop, ThreadCall
 from django_proletarian.job import Job
 from django_proletarian.retry import RetryStrategyFunction, RetryStrategyLike
+from django_proletarian.suggestions import did_you_mean
 
-FailedJobCallback = Callable[[Job, BaseException], object]
+FailedJobCallback = Callable[[Job[Any], BaseException], object]
+# What is put around the call of a handler by those who may have to interrupt it.
+Around = Callable[[Interruptible], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -36,31 +43,31 @@ class Handler:
     failed_job: FailedJobCallback | None = None  # None for the FAILED_JOB setting
     atomic: bool = False
     interruptible: bool | None = None  # by a stop; None for coroutine functions only
+    time_limit: float | None = None  # seconds; infinity for none, None for the TIME_LIMIT setting
 
-    def run(self, payload: object, job: Callable[[], Job], stop: Stop) -> object:
+    def run(self, payload: object, job: Callable[[], Job], stop: Stop, around: Around | None = None) -> object:
         """Call the function with what it takes, and if it is a coroutine function wait for it; return what it returns.
 
         `job` makes the whole job, for those who take it. Raises what the function raises, or JobInterrupted if it may
-        be interrupted and `stop` was asked before its end.
+        be interrupted and `stop` was asked before its end, or what the context manager that `around` makes of the call
+        interrupts it with.
         """
         match self.takes:
             case "payload":
-                return self._call(stop, payload)
+                return self._call(stop, around, payload)
             case "job":
-                return self._call(stop, job())
+                return self._call(stop, around, job())
             case "job_type and payload":
-                return self._call(stop, job().job_type, payload)
+                return self._call(stop, around, job().job_type, payload)
 
-    def _call(self, stop: Stop, *arguments: object) -> object:
-        if self._is_coroutine_function:
-            coroutine_call = CoroutineCall()
-            with nullcontext() if self.interruptible is False else stop.interrupting(coroutine_call):
-                return coroutine_call.run(self.function, *arguments)
-        if self.interruptible:
-            call = ThreadCall()
-            with stop.interrupting(call):
-                return self._checked(call.run(self.function, *arguments))
-        return self._checked(self.function(*arguments))
+    def _call(self, stop: Stop, around: Around | None, *arguments: object) -> object:
+        is_async = self._is_coroutine_function
+        by_stop = is_async if self.interruptible is None else self.interruptible
+        if not (is_async or by_stop or around):
+            return self._checked(self.function(*arguments))
+        call = CoroutineCall() if is_async else ThreadCall()
+        with stop.interrupting(call) if by_stop else NOTHING_AROUND, around(call) if around else NOTHING_AROUND:
+            return self._checked(call.run(self.function, *arguments))
 
     def _checked(self, result: object) -> object:
         if isinstance(result, CoroutineType):
@@ -104,6 +111,23 @@ def register(handler: Handler) -> None:
 def handler_of(job_type: str) -> Handler | None:
     """The handler registered for `job_type`; None if no module imported so far has one."""
     return _registered.get(names.to_stored(job_type))
+
+
+def no_handler(job_type: str) -> NoHandler:
+    """The error of a job whose type nobody handles here, with what was probably forgotten."""
+    module, slash, _ = job_type.rpartition("/")
+    meant = did_you_mean(job_type, (handler.job_type for handler in registered()))
+    if not meant and slash and module not in sys.modules and any(map(module.startswith, _app_prefixes())):
+        meant = f"Its name says that it is in {module}, which nothing has imported. "
+    return NoHandler(
+        f'No handler for job type "{job_type}". {meant}Decorate one with @job_handler in the jobs.py of an app in '
+        "INSTALLED_APPS, which is imported when Django starts, or import its module there; or name a function for all "
+        "other types in the HANDLER setting."
+    )
+
+
+def _app_prefixes() -> list[str]:
+    return [f"{app.name}." for app in apps.get_app_configs()]
 
 
 def registered() -> list[Handler]:

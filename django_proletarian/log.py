@@ -49,6 +49,7 @@ HANDLE_JOB_EXCEPTION_WITH_INTERRUPT = Event(
     logging.ERROR,
     signals.handle_job_exception_with_interrupt,
 )
+TIME_LIMIT_IGNORED = Event("proletarian.worker", "time-limit-ignored", logging.ERROR, signals.time_limit_ignored)
 RETRYING = Event("proletarian.retry", "retrying", logging.INFO, signals.retrying)
 NOT_RETRYING = Event("proletarian.retry", "not-retrying", logging.ERROR, signals.not_retrying)
 ON_COMMIT_EXCEPTION = Event("proletarian.worker", "on-commit-exception", logging.ERROR, signals.on_commit_exception)
@@ -100,6 +101,9 @@ WORKER_PROCESS_NOT_STARTED = Event(
 REPLACEMENT_FAILED = Event("proletarian.supervisor", "replacement-failed", logging.ERROR, signals.replacement_failed)
 REPLACEMENT_REFUSED = Event(
     "proletarian.supervisor", "replacement-refused", logging.WARNING, signals.replacement_refused
+)
+WORKER_PROCESS_HANGS = Event(
+    "proletarian.supervisor", "worker-process-hangs", logging.ERROR, signals.worker_process_hangs
 )
 CRASH_NOT_COUNTED = Event("proletarian.supervisor", "crash-not-counted", logging.WARNING, signals.crash_not_counted)
 CRASHED_WHILE_SETTLING = Event(

@@ -121,9 +121,9 @@ END
 $$;
 """
 # Building an index takes the owner of the table, and the right to create in its schema.
-MAY_CREATE_FINISHED_AT_INDEX = """
+MAY_CREATE_INDEX = """
 SELECT pg_has_role(relowner, 'USAGE') AND has_schema_privilege(relnamespace, 'CREATE')
-  FROM pg_class WHERE oid = to_regclass('{archived_job}')
+  FROM pg_class WHERE oid = to_regclass('{table}')
 """
 
 # -- 0003: tables of ours, which the original never sees -------------------------------------------------------------
@@ -272,7 +272,7 @@ def finished_at_indexes(tables: Tables) -> str:
 
 def may_create_finished_at_index(tables: Tables) -> str:
     """Select whether the current role may create the archive's index."""
-    return MAY_CREATE_FINISHED_AT_INDEX.format(archived_job=quoted(tables.archived_job))
+    return MAY_CREATE_INDEX.format(table=quoted(tables.archived_job))
 
 
 def _finished_at_index(tables: Tables) -> list[str]:

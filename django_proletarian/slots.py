@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import struct
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,9 +21,12 @@ from django_proletarian.retry import GaveUp, RetryAfter, Succeeded, Verdict
 HEADER = struct.Struct("<d")  # when the queue was last looked into with success; 0 for never
 STATE_SIZE = 1
 IDLE, RUNNING, ENDED = 0, 1, 2  # in that byte; what follows counts while it is RUNNING
-JOB = struct.Struct("<36sId64s128s")  # id, attempts before this one, since, queue, job type
+JOB = struct.Struct("<36sId64s128sd")  # id, attempts before this one, since, queue, job type, and below
+LIMIT = struct.Struct("<d")  # time.monotonic() when the handler must have ended; 0 for never, or while none runs
 COUNTS = struct.Struct("<QQ")  # attempts of this thread that succeeded, that failed
-SLOT_SIZE = STATE_SIZE + JOB.size + COUNTS.size
+LIMIT_AT = STATE_SIZE + JOB.size - LIMIT.size
+COUNTS_AT = STATE_SIZE + JOB.size
+SLOT_SIZE = COUNTS_AT + COUNTS.size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,7 @@ class RunningJob:
     since: float  # seconds since 1970
     queue: str  # as stored, cut to 64 bytes of UTF-8
     job_type: str  # as stored, cut to 128
+    limit_at: float = 0.0  # time.monotonic() when its handler must have ended; 0 for never, or while none runs
 
 
 class Slot:
@@ -49,10 +54,14 @@ class Slot:
 
     def enter(self, job_id: str, attempts: int, queue: str, job_type: str, since: float) -> None:
         """Say that the thread runs this job from now on. `job_id` is a UUID's text, `since` seconds since 1970."""
-        fields = (job_id.encode(), attempts, since, _field(queue, 64), _field(job_type, 128))
+        fields = (job_id.encode(), attempts, since, _field(queue, 64), _field(job_type, 128), 0.0)
         JOB.pack_into(self._buffer, self._start + STATE_SIZE, *fields)
         # Last, so that a slot that is entered is whole.
         self._buffer[self._start] = RUNNING
+
+    def limit(self, at: float) -> None:
+        """Say that the handler must have ended `at`, by time.monotonic(); 0 for never, or when it has."""
+        LIMIT.pack_into(self._buffer, self._start + LIMIT_AT, at)
 
     def leave(self, verdict: Verdict | None = None) -> None:
         """Say that the thread runs no job, and count what became of it; None for nothing."""
@@ -64,7 +73,7 @@ class Slot:
                 self._failed += 1
             case _:
                 return
-        COUNTS.pack_into(self._buffer, self._start + STATE_SIZE + JOB.size, self._succeeded, self._failed)
+        COUNTS.pack_into(self._buffer, self._start + COUNTS_AT, self._succeeded, self._failed)
 
     def end(self) -> None:
         """Say that the thread has ended."""
@@ -120,17 +129,26 @@ class Slots:
         found = self._read([self.threads + 1])
         return found[0].job_id if found else None
 
+    def overdue(self, grace: float) -> list[RunningJob]:
+        """The jobs whose handlers should have ended more than `grace` seconds ago."""
+        now = time.monotonic()
+        return [job for job in self.running if 0 < job.limit_at < now - grace]
+
     @property
     def is_busy(self) -> bool:
         """Whether no worker thread is left to poll: each runs a job, or has ended while another still does."""
         return all(self._buffer[self._start(thread)] != IDLE for thread in range(1, self.threads + 1))
 
     @property
+    def threads_left(self) -> int:
+        """How many worker threads have not ended."""
+        return sum(self._buffer[self._start(thread)] != ENDED for thread in range(1, self.threads + 1))
+
+    @property
     def counts(self) -> tuple[int, int]:
         """How many attempts of this process have succeeded, and how many have failed."""
         each = [
-            COUNTS.unpack_from(self._buffer, self._start(thread) + STATE_SIZE + JOB.size)
-            for thread in range(1, self.threads + 1)
+            COUNTS.unpack_from(self._buffer, self._start(thread) + COUNTS_AT) for thread in range(1, self.threads + 1)
         ]
         return sum(succeeded for succeeded, _ in each), sum(failed for _, failed in each)
 
@@ -142,7 +160,8 @@ class Slots:
         for thread in threads:
             if self._buffer[self._start(thread)] != RUNNING:
                 continue
-            job_id, attempts, since, queue, job_type = JOB.unpack_from(self._buffer, self._start(thread) + STATE_SIZE)
+            fields = JOB.unpack_from(self._buffer, self._start(thread) + STATE_SIZE)
+            job_id, attempts, since, queue, job_type, limit_at = fields
             found.append(
                 RunningJob(
                     thread=thread,
@@ -151,6 +170,7 @@ class Slots:
                     since=since,
                     queue=_text(queue),
                     job_type=_text(job_type),
+                    limit_at=limit_at,
                 )
             )
         return found

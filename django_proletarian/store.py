@@ -89,7 +89,7 @@ SELECT job_id, job_type, payload, attempts,
       FROM {job}
      WHERE queue = $1
        AND process_at <= COALESCE($2, statement_timestamp())
-       AND process_at >= COALESCE(to_timestamp($3), '-infinity')
+       AND process_at >= COALESCE(to_timestamp($3), '-infinity'){{only}}
      ORDER BY process_at
      LIMIT {{limit}}
        -- Rows that other workers have locked are passed over: nobody waits for anybody.
@@ -126,13 +126,14 @@ def claim_due_jobs(
     *,
     limit: int = 1,
     bounds: ClaimBounds | None = None,
+    only: UUID | None = None,
     first: Sequence[str] = (),
 ) -> list[ClaimedJob]:
     """Begin a transaction, then lock and return at most `limit` due jobs: the first queue's, oldest first, and so on.
 
     The locks last until the transaction of `claim` ends. If nothing is due no transaction is open. `now` replaces the
-    database's clock (aware; None means the clock itself). `first` are statements to send in the same message before,
-    such as those that settle the jobs before.
+    database's clock (aware; None means the clock itself). `only` is the id of the one job that is wanted. `first` are
+    statements to send in the same message before, such as those that settle the jobs before.
 
     Source: proletarian/db.clj, get-next-job.
     """
@@ -141,7 +142,9 @@ def claim_due_jobs(
     for asked in bounds.rounds(queues):
         if len(asked) == 1:
             [(queue, since)] = asked
-            call = claim.call(claim_statement(tables, limit), names.to_stored(queue), now, since)
+            statement = claim_statement(tables, limit, one_job=only is not None)
+            wanted = () if only is None else (only,)
+            call = claim.call(statement, names.to_stored(queue), now, since, *wanted)
             jobs = [_claimed_job(queue, row) for row in claim.send(*opening, call)]
         else:
             stored = [names.to_stored(queue) for queue, _ in asked]
@@ -159,10 +162,16 @@ def claim_due_jobs(
 
 
 @functools.cache
-def claim_statement(tables: Tables, limit: int) -> Statement:
-    """The claim of at most `limit` jobs. The limit is in the text: a plan for any limit would be one for many rows."""
-    text = for_tables(CLAIM_DUE_JOBS, tables).format(limit=limit)
-    return Statement(f"proletarian_claim_{limit}", ("text", "timestamptz", "float8"), text)
+def claim_statement(tables: Tables, limit: int, *, one_job: bool = False) -> Statement:
+    """The claim of at most `limit` jobs. The limit is in the text: a plan for any limit would be one for many rows.
+
+    With `one_job` there is a parameter more, the id of the job.
+    """
+    text = for_tables(CLAIM_DUE_JOBS, tables).format(limit=limit, only=" AND job_id = $4" if one_job else "")
+    types = ("text", "timestamptz", "float8")
+    if one_job:
+        return Statement("proletarian_claim_one", (*types, "uuid"), text)
+    return Statement(f"proletarian_claim_{limit}", types, text)
 
 
 @functools.cache

@@ -27,7 +27,7 @@ from django.db import connections
 from django_proletarian import log as events
 from django_proletarian.crashes import Crash
 from django_proletarian.log import EventLog
-from django_proletarian.slots import Slots
+from django_proletarian.slots import RunningJob, Slots
 from django_proletarian.vital_signs import LastPoll, VitalSigns
 from django_proletarian.worker import WorkerOptions
 from django_proletarian.worker_process import Assignment, ExitCode, main
@@ -84,6 +84,8 @@ class Child:
         self.asked_at = 0.0  # time.monotonic() of the last time that it was asked to
         self.is_killed = False
         self.failure: str | None = None  # what it said ended it
+        self.overdue: list[RunningJob] = []  # jobs that ignore their time limits; it is asked to stop because of them
+        self._suspected: list[RunningJob] = []  # the same, at one look
 
     @property
     def has_polled(self) -> bool:
@@ -131,6 +133,28 @@ class Child:
     def kill(self) -> None:
         self.is_killed = True
         self.process.kill()
+
+    def hangs(self, grace: float) -> bool:
+        """Whether jobs have ignored their time limits for `grace` seconds, which is new.
+
+        Seen twice: a slot may be read while it is written.
+        """
+        suspected, self._suspected = self._suspected, self.slots.overdue(grace)
+        if self.overdue or self.is_killed:
+            return False
+        self.overdue = [job for job in self._suspected if job in suspected]
+        return bool(self.overdue)
+
+    @property
+    def has_only_overdue_jobs(self) -> bool:
+        """Whether the jobs that ignore their time limits are all that keeps it from ending."""
+        return bool(self.overdue) and self.slots.threads_left == len(self.still_overdue)
+
+    @property
+    def still_overdue(self) -> list[RunningJob]:
+        """Those of the jobs that ignore their time limits which run still, or did to the end."""
+        running = self.slots.running
+        return [job for job in self.overdue if job in running]
 
     @property
     def has_crashed(self) -> bool:
@@ -227,6 +251,7 @@ class Supervisor:
             self._hand_over_crashes()
             self._start_what_is_missing()
             self._replace_in_turn()
+            self._stop_what_hangs()
         self._show_vital_signs()
         for child in self._children():
             if child.press():
@@ -258,6 +283,24 @@ class Supervisor:
         if any(child.process.sentinel in ready for child in children):
             # A handler that has closed all files looks like an ended process, and would keep this one from resting.
             time.sleep(0.01)
+
+    def _stop_what_hangs(self) -> None:
+        """Stop processes whose jobs ignore their time limits: at once if nothing else runs there, else as any stop."""
+        grace = self._plan.worker.time_limit_grace
+        for child in self._children():
+            if child.hangs(grace):
+                for job in child.overdue:
+                    self._log(
+                        events.WORKER_PROCESS_HANGS,
+                        pid=child.pid,
+                        job_id=job.job_id,
+                        job_type=job.job_type,
+                        attempt=job.attempts + 1,
+                        over_its_limit_for=f"{time.monotonic() - job.limit_at:.0f} s",
+                    )
+                child.stop(self._plan.worker.shutdown_timeout)
+            if child.has_only_overdue_jobs and not child.is_killed:
+                child.kill()
 
     def _is_something_under_way(self) -> bool:
         if self._is_stopping or self._crashes or self._rounds or self._to_report:
@@ -412,10 +455,10 @@ class Supervisor:
             self._log_death(child, seat, code)
             seat.crashed.append(child.process_id)
         else:
-            running = []
+            running = child.still_overdue
             self._log(events.WORKER_PROCESS_ENDED, worker_process=seat.number, pid=child.pid, how=_how(code))
         self._take_back_crashes(child)
-        how = _how(code)
+        how = _how(code) if child.has_crashed else "was ended, because the job ran on after its time limit"
         self._crashes += [
             Crash(
                 job_id=job.job_id,

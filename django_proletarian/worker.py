@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -27,10 +28,10 @@ from django_proletarian.attempts import (
     recording,
     storable,
 )
-from django_proletarian.connection import COMMIT, ClaimConnection
-from django_proletarian.errors import JobInterrupted, NoHandler, PayloadDecodeError, WorkerCrashed
+from django_proletarian.connection import COMMIT, NOTHING_AROUND, ClaimConnection
+from django_proletarian.errors import JobInterrupted, JobTimeout, PayloadDecodeError, WorkerCrashed
 from django_proletarian.event_loop import close_event_loop
-from django_proletarian.handlers import FailedJobCallback, Handler
+from django_proletarian.handlers import FailedJobCallback, Handler, no_handler
 from django_proletarian.handlers_connections import HandlersConnections
 from django_proletarian.interrupting import Stop
 from django_proletarian.interrupts import current_stop
@@ -61,6 +62,7 @@ from django_proletarian.store import (
     retry_job,
 )
 from django_proletarian.tables import Tables
+from django_proletarian.time_limits import TimeLimit
 
 if TYPE_CHECKING:
     from django_proletarian.tracing import Tracing  # which needs OpenTelemetry
@@ -88,12 +90,14 @@ class WorkerOptions:
     failed_job: FailedJobCallback | None = None
     on_polling_error: Callable[[BaseException], object] | None = None  # truthy result: stop the whole worker
     on_shutdown: Callable[[], object] | None = None
-    clock: Callable[[], datetime] | None = None  # None for the database's
+    clock: Callable[[], datetime | None] | None = None  # None, and if it says None: the database's
     drain: bool = False  # end when nothing is due, instead of polling on
     batch_size: int = 1  # jobs in one transaction
     batch_seconds: float = 0.1  # no job of a batch begins later
     max_jobs: int | None = None  # end after so many; None for no end
     retention: Mapping[str, float] = field(default_factory=dict)  # seconds that archived jobs are kept, by status
+    time_limit: float | None = None  # seconds that a handler may run; None for no limit
+    time_limit_grace: float = 10.0  # seconds after that in which it should have ended
     record_attempts: RecordAttempts = "failures"  # all that did not succeed
     tracing: Tracing | None = None  # what makes a span of each attempt
 
@@ -111,6 +115,7 @@ class WorkerThread:
     stop: Stop  # set by whoever asks the worker to stop
     log: EventLog
     slot: Slot  # where it shows which job it runs
+    on_decided: OnDecided | None = None
     connections: HandlersConnections = field(default_factory=HandlersConnections)
 
 
@@ -174,6 +179,7 @@ class Interrupted:
 
 
 Outcome = Returned | Raised | Interrupted
+OnDecided = Callable[[Attempt, Outcome, Verdict], object]
 RETURNED = Returned()
 
 
@@ -217,8 +223,10 @@ def process_jobs(
     budget: JobBudget,
     bounds: ClaimBounds,
     on_claimed: Callable[[], object] = lambda: None,
+    on_decided: OnDecided | None = None,
     slot: Slot | None = None,
     levels: Levels | None = None,
+    only: UUID | None = None,
 ) -> bool | None:
     """Process one due job after another, always of the first of `queues` that has one, until none is due.
 
@@ -226,10 +234,12 @@ def process_jobs(
 
     Ends too when a stop is asked, a job is interrupted, or the budget is spent. Each job, or each batch of them, is a
     transaction; what became of it goes to the server in the same message as the next claim: one round trip.
-    `on_claimed` is called when jobs are locked, before they run. `slot` shows which job runs. Returns, and raises, what
-    process_next_job does, for the last job.
+    `on_claimed` is called when jobs are locked, before they run, `on_decided` with each when it has run. `slot` shows
+    which job runs. `only` is the id of the one job that is wanted. Returns, and raises, what process_next_job does, for
+    the last job.
     """
-    thread = WorkerThread(options=options, claim=claim, stop=stop, log=log, slot=slot or Slots.private(1).slot(1))
+    slot = slot or Slots.private(1).slot(1)
+    thread = WorkerThread(options=options, claim=claim, stop=stop, log=log, slot=slot, on_decided=on_decided)
     levels = levels or Levels(options.tables, queues, options.own_queues)
     result: bool | None = None
     settled: list[str] = []  # SQL that ends the transaction before
@@ -238,9 +248,10 @@ def process_jobs(
     try:
         while permits := budget.take(options.batch_size):
             # At first there is no time to lose: a level that is not known is found when there is no other job.
-            if (result is not None or levels.are_unknown) and levels.look_if_due(claim, options.now(), first=settled):
+            may_look = only is None and (result is not None or levels.are_unknown)
+            if may_look and levels.look_if_due(claim, options.now(), first=settled):
                 settled = []
-            jobs = claim_next(thread, levels, limit=permits, bounds=bounds, first=settled)
+            jobs = claim_next(thread, levels, limit=permits, bounds=bounds, only=only, first=settled)
             settled = []
             if jobs:
                 on_claimed()
@@ -269,14 +280,20 @@ def process_jobs(
 
 
 def claim_next(
-    thread: WorkerThread, levels: Levels, *, limit: int, bounds: ClaimBounds, first: Sequence[str]
+    thread: WorkerThread,
+    levels: Levels,
+    *,
+    limit: int,
+    bounds: ClaimBounds,
+    only: UUID | None,
+    first: Sequence[str],
 ) -> list[ClaimedJob]:
     """Claim due jobs of the levels that are known, or if there are none, of those that have come since."""
     claim, options = thread.claim, thread.options
-    now = options.now()
-    jobs = claim_due_jobs(claim, options.tables, levels.queues, now, limit=limit, bounds=bounds, first=first)
-    if not jobs and levels.look(claim, now):
-        jobs = claim_due_jobs(claim, options.tables, levels.queues, now, limit=limit, bounds=bounds)
+    tables, now = options.tables, options.now()
+    jobs = claim_due_jobs(claim, tables, levels.queues, now, limit=limit, bounds=bounds, only=only, first=first)
+    if not jobs and only is None and levels.look(claim, now):
+        jobs = claim_due_jobs(claim, tables, levels.queues, now, limit=limit, bounds=bounds)
     return jobs
 
 
@@ -302,6 +319,8 @@ def run_batch(thread: WorkerThread, jobs: Sequence[ClaimedJob]) -> Finished:
             outcome = run_handler(attempt)
             verdict = decide_on(attempt, outcome)
             note_attempt(attempt, outcome, verdict, began)
+            if thread.on_decided is not None:
+                thread.on_decided(attempt, outcome, verdict)
         finally:
             thread.slot.leave(verdict)
         finished.append((attempt, verdict))
@@ -323,6 +342,9 @@ def run_handler(attempt: Attempt) -> Outcome:
             result = call_handler(attempt)
     except JobInterrupted as error:
         return Interrupted(error)
+    except JobTimeout as error:  # also while stopping: it has had its time
+        explain_timeout(attempt, error)
+        return Raised(error)
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # the one that counts as a failure
         if thread.claim.is_lost:
             raise  # an atomic handler found the lock gone: the job is another worker's to run
@@ -336,28 +358,58 @@ def call_handler(attempt: Attempt) -> object:
     if attempt.unreadable is not None:
         raise attempt.unreadable
     if handler is None:
-        raise NoHandler(
-            f'No handler for job type "{attempt.claimed.job_type}". Decorate one with @job_handler in the jobs.py of '
-            "an app in INSTALLED_APPS, or name a function for all other types in the HANDLER setting."
-        )
+        raise no_handler(attempt.claimed.job_type)
+    limit = time_limit_of(attempt)
     with thread.connections, claims_transaction(attempt):
-        return handler.run(attempt.payload, lambda: attempt.job, thread.stop)
+        if limit is None:
+            return handler.run(attempt.payload, lambda: attempt.job, thread.stop)
+        began = time.monotonic()
+        try:
+            return handler.run(attempt.payload, lambda: attempt.job, thread.stop, limit.around)
+        finally:
+            if time.monotonic() - began > limit.seconds:
+                # Whatever it made of the JobTimeout, which came anywhere, perhaps amid an answer of the server.
+                thread.connections.close()
+
+
+def time_limit_of(attempt: Attempt) -> TimeLimit | None:
+    """The handler's time limit, else the setting's; None if there is none."""
+    options, slot = attempt.thread.options, attempt.thread.slot
+    seconds = seconds_allowed(attempt)
+    if seconds == math.inf:
+        return None
+    return TimeLimit(
+        seconds=seconds,
+        grace=options.time_limit_grace,
+        note=slot.limit,
+        on_ignored=lambda: attempt.tell(events.TIME_LIMIT_IGNORED, time_limit=f"{seconds:g} s"),
+    )
+
+
+def seconds_allowed(attempt: Attempt) -> float:
+    """How long the attempt's handler may run; infinity for no limit."""
+    own = attempt.handler.time_limit if attempt.handler is not None else None
+    seconds = attempt.thread.options.time_limit if own is None else own
+    return math.inf if seconds is None else seconds
+
+
+def explain_timeout(attempt: Attempt, error: JobTimeout) -> None:
+    """Say in the exception, which was raised without any words, what it means."""
+    if not error.args:
+        error.args = (f"It ran for longer than its time limit of {seconds_allowed(attempt):g} s.",)
 
 
 def claims_transaction(attempt: Attempt) -> AbstractContextManager[None]:
-    """The transaction that holds the job's lock, for a handler that asked to run in it; else nothing."""
+    """The transaction that holds the job's lock, for a handler that asked to run in it; else, as a rule, nothing."""
     if attempt.handler is not None and attempt.handler.atomic:
         return attempt.thread.claim.lent_to_handler(attempt.on_commit)
-    return NOTHING_AROUND
+    return attempt.thread.claim.beside_handler()
 
 
 def span_of(attempt: Attempt) -> AbstractContextManager[None]:
     """The span around an attempt, if spans are made."""
     tracing = attempt.thread.options.tracing
     return NOTHING_AROUND if tracing is None else tracing.running(attempt.claimed)
-
-
-NOTHING_AROUND = nullcontext()
 
 
 def decide_on(attempt: Attempt, outcome: Outcome) -> Verdict:
@@ -447,6 +499,8 @@ def outcome_name(outcome: Outcome, verdict: Verdict) -> str:
             return "interrupted"
         case Raised(WorkerCrashed()), _:
             return "crash"
+        case Raised(JobTimeout()), _:
+            return "timeout"
         case _, Succeeded():
             return "success"
         case _, RetryAfter():

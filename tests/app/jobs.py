@@ -1,10 +1,12 @@
 """Handlers for tests that run workers in processes of their own."""
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import pathlib
 import signal
+import time
 from collections.abc import Callable
 
 from django_proletarian import Job, JobInterrupted, RetryStrategy, job_handler, wait_or_stop
@@ -132,3 +134,26 @@ async def busy_async(started: str) -> None:
     await Entry.objects.acreate(text="busy")
     pathlib.Path(started).touch()
     await asyncio.Event().wait()
+
+
+@job_handler("tests/holds-the-gil")
+def holds_the_gil(payload: object) -> None:
+    ctypes.PyDLL(None).sleep(5)
+
+
+@job_handler("tests/sleeps")
+def sleeps(payload: object) -> None:
+    time.sleep(60)
+
+
+@job_handler("tests/sleeps-limited", time_limit=0.2)
+def sleeps_limited(payload: object) -> None:
+    time.sleep(600)
+
+
+@job_handler("tests/swallows")
+def swallows(payload: object) -> None:
+    """Catch whatever comes, and go on."""
+    for _ in range(6000):
+        with contextlib.suppress(BaseException):
+            time.sleep(0.01)

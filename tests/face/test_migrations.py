@@ -28,9 +28,16 @@ CONTRACT["archived_job"] = {**CONTRACT["job"], "status": "text", "finished_at": 
 INDEXES = {
     "job_pkey": "CREATE UNIQUE INDEX job_pkey ON proletarian.job USING btree (job_id)",
     "job_queue_process_at": "CREATE INDEX job_queue_process_at ON proletarian.job USING btree (queue, process_at)",
+    "job_retrying": (
+        "CREATE INDEX job_retrying ON proletarian.job USING btree (queue, process_at) WHERE (attempts > 0)"
+    ),
     "archived_job_pkey": "CREATE UNIQUE INDEX archived_job_pkey ON proletarian.archived_job USING btree (job_id)",
     "archived_job_finished_at": (
         "CREATE INDEX archived_job_finished_at ON proletarian.archived_job USING btree (finished_at)"
+    ),
+    "archived_job_failures": (
+        "CREATE INDEX archived_job_failures ON proletarian.archived_job USING btree (finished_at) "
+        "WHERE (status = ':failure'::text)"
     ),
 }
 OURS = {
@@ -283,10 +290,10 @@ def test_makemigrations_finds_nothing_to_do(scratch: Scratch, settings: str) -> 
 
 
 def test_sqlmigrate_prints_the_sql_that_runs(scratch: Scratch) -> None:
-    for migration in ("0001", "0002", "0003"):
+    for migration in ("0001", "0002", "0003", "0004", "0005"):
         scratch.sql(scratch.manage("sqlmigrate", "django_proletarian", migration))
     assert (columns(scratch), indexes(scratch)) == (ALL_TABLES, ALL_INDEXES)
-    for migration in ("0003", "0002", "0001"):
+    for migration in ("0005", "0004", "0003", "0002", "0001"):
         scratch.sql(scratch.manage("sqlmigrate", "django_proletarian", migration, "--backwards"))
     assert schemas(scratch) == {"public"}
 
@@ -322,13 +329,12 @@ def test_an_index_by_finished_at_that_somebody_made_is_adopted(scratch: Scratch,
     assert set(indexes(scratch)) == {*ALL_INDEXES, "mine"} - {"archived_job_finished_at"}
 
 
-def test_an_index_whose_building_was_cut_off_is_built_again(scratch: Scratch) -> None:
+@pytest.mark.parametrize("index", ["archived_job_finished_at", "archived_job_failures"])
+def test_an_index_whose_building_was_cut_off_is_built_again(scratch: Scratch, index: str) -> None:
     scratch.sql(CLOJURES + ARCHIVED * 2)
     with pytest.raises(psycopg.errors.UniqueViolation):
-        scratch.sql(
-            "CREATE UNIQUE INDEX CONCURRENTLY archived_job_finished_at ON proletarian.archived_job (finished_at)"
-        )
-    assert "archived_job_finished_at" in indexes(scratch)
+        scratch.sql(f"CREATE UNIQUE INDEX CONCURRENTLY {index} ON proletarian.archived_job (finished_at)")
+    assert index in indexes(scratch)
     scratch.manage("migrate")
     assert indexes(scratch) == ALL_INDEXES
 
