@@ -20,7 +20,7 @@ from django.core.signals import setting_changed
 from django.db import connections
 from django.utils.module_loading import import_string
 
-from django_proletarian import names, setting_values
+from django_proletarian import names, priorities, setting_values
 from django_proletarian.attempts import RecordAttempts
 from django_proletarian.handlers import Handler, registered
 from django_proletarian.handlers import handler_of as registered_handler_of
@@ -345,6 +345,18 @@ def own_queues() -> frozenset[str]:
     """The queues that the settings and the handlers name: none is another's level, whatever it looks like."""
     handlers = {handler.queue for handler in registered() if handler.queue is not None}
     return frozenset({settings().queue, *settings().queues, *handlers})
+
+
+def queue_and_priority(name: str) -> tuple[str, int]:
+    """The queue and the priority of the jobs that are stored under this queue's name."""
+    return (name, 0) if name in own_queues() else priorities.split(name)
+
+
+def levels_of(queues: Iterable[str]) -> tuple[str, ...]:
+    """All names under which jobs of `queues` may be stored that have a priority."""
+    asked = list(queues)
+    own = own_queues().union(asked)
+    return tuple(level for queue in asked for level in priorities.levels(queue) if level not in own)
 
 
 def worker_processes(**given: object) -> dict[str, Any]:
