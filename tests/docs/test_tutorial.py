@@ -183,7 +183,7 @@ def commands(text: str) -> list[str]:
 
 WORKER = "python manage.py proletarian_worker"
 SHOWN = {
-    "python manage.py runserver 8765": "Starting development server",
+    "python manage.py runserver 8765": f"development server at {ADDRESS}",
     WORKER: "Dear ada@example.com, thank you for order 1.",
 }
 
