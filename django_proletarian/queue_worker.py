@@ -243,6 +243,7 @@ class QueueWorker:
             bounds=bounds,
             on_claimed=claimed,
             slot=slot,
+            announce=None if self._row is None else self._row.at_once,
         )
         self._note_answer(log)
         if ran is False and not self._stop.is_set():
