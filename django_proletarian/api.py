@@ -359,7 +359,7 @@ def _connection(using: str | None) -> tuple[str, BaseDatabaseWrapper]:
     # With its alias, since in an `atomic` handler the connection is the claim's, which has another.
     if not apps.ready and not apps.stored_app_configs:  # which tests have that change INSTALLED_APPS
         _tell_that_it_is_too_early()
-    alias = using if using is not None else _alias_of_jobs()
+    alias = alias_of_jobs(using)
     try:
         connection = connections[alias]
     except ConnectionDoesNotExist as error:
@@ -375,7 +375,10 @@ def _connection(using: str | None) -> tuple[str, BaseDatabaseWrapper]:
     return alias, connection
 
 
-def _alias_of_jobs() -> str:
+def alias_of_jobs(using: str | None) -> str:
+    """The database that is meant: `using`, else the routers'. Raises EnqueueError if our app is not installed."""
+    if using is not None:
+        return using
     try:
         # By name, since models are a layer above.
         return router.db_for_write(apps.get_model("django_proletarian", "Job"))

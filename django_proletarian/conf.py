@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -344,7 +344,14 @@ def worker_options(
 def own_queues() -> frozenset[str]:
     """The queues that the settings and the handlers name: none is another's level, whatever it looks like."""
     handlers = {handler.queue for handler in registered() if handler.queue is not None}
-    return frozenset({settings().queue, *settings().queues, *handlers})
+    return frozenset({settings().queue, *settings().queues, *handlers, *_queues_of_tasks()})
+
+
+def _queues_of_tasks() -> Iterator[str]:
+    backends = getattr(django_settings, "TASKS", None)
+    for backend in backends.values() if isinstance(backends, Mapping) else ():
+        queues = backend.get("QUEUES") if isinstance(backend, Mapping) else None
+        yield from (queue for queue in queues or () if isinstance(queue, str))
 
 
 def queue_and_priority(name: str) -> tuple[str, int]:
