@@ -64,9 +64,9 @@ class Handler:
                 return self._call(stop, around, job().job_type, payload)
 
     def ended(self, job: Callable[[], Job], error: BaseException | None, verdict: Verdict) -> None:
-        """Hear what becomes of the job after an attempt, before that is committed; `error` is what ended it, if any did.
+        """Hear what becomes of the job after an attempt, before the commit; `error` is what the attempt ended with.
 
-        For handlers of other kinds. What it raises must not matter to the job: it must raise nothing.
+        For handlers of other kinds, which must raise nothing here.
         """
 
     def _call(self, stop: Stop, around: Around | None, *arguments: object) -> object:

@@ -6,13 +6,13 @@ keeps nothing but its settings.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.core.checks import CheckMessage
 
 from django_proletarian import api
-from django_proletarian.errors import EnqueueError
+from django_proletarian.api import NewJob
 from django_proletarian.tasks import results, signals
 from django_proletarian.tasks.checks import problems
 from django_proletarian.tasks.envelope import Envelope
@@ -45,7 +45,7 @@ class ProletarianBackend(BaseTaskBackend):
         super().validate_task(task)
         if not isinstance(task.queue_name, str) or task.queue_name in ("", ":", DEFAULT_QUEUE):
             raise InvalidTask(
-                f"Queue {task.queue_name!r} can't be a task's. Give it a name; {DEFAULT_QUEUE} is called \"default\" here."
+                f"Queue {task.queue_name!r} can't be a task's. Give it a name; that of {DEFAULT_QUEUE} is \"default\"."
             )
 
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
@@ -58,26 +58,26 @@ class ProletarianBackend(BaseTaskBackend):
             task=task,
             id="",
             status=TaskResultStatus.READY,
-            enqueued_at=results.now(),
+            enqueued_at=None,
             started_at=None,
             finished_at=None,
             last_attempted_at=None,
-            args=normalised(list(args), "args"),
-            kwargs=normalised(dict(kwargs), "kwargs"),
+            args=[normalised(value, f"args[{place}]") for place, value in enumerate(args)],
+            kwargs={name: normalised(value, f"kwargs[{name!r}]") for name, value in kwargs.items()},
             backend=self.alias,
             errors=[],
             worker_ids=[],
         )
         called = Envelope(args=result.args, kwargs=result.kwargs, backend=self.alias, run_after=task.run_after)
-        job_id = api.enqueue(
+        job = NewJob(
             job_type_of(task),
             called.as_payload(),
             queue=queue_of(task.queue_name),
             priority=int(task.priority),
             process_at=task.run_after,
-            using=self.options.get("DATABASE"),
         )
-        results.change(result, id=str(job_id))
+        job_id, enqueued_at = api.enqueue_dated(job, using=self.options.get("DATABASE"))
+        results.change(result, id=str(job_id), enqueued_at=results.in_projects_time(enqueued_at))
         signals.send(signals.task_enqueued, type(self), result)
         return result
 
@@ -88,7 +88,6 @@ class ProletarianBackend(BaseTaskBackend):
         """
         return results.read_result(self, api.alias_of_jobs(self.options.get("DATABASE")), result_id)
 
-    def check(self, **kwargs: Any) -> Iterable[CheckMessage]:
+    def check(self, **kwargs: Any) -> list[CheckMessage]:
         """What is wrong with the backend's settings; asks no database."""
-        yield from super().check(**kwargs)
-        yield from problems(self.alias, self.queues, self.options)
+        return [*super().check(**kwargs), *problems(self.alias, self.queues, self.options)]

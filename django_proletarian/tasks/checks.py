@@ -29,8 +29,8 @@ def problems(alias: str, queues: Iterable[object], options: object) -> Iterator[
             yield _error(
                 "E041",
                 f"{where}['QUEUES'] has {queue!r}, which can't be a task's queue.",
-                f'For example: TASKS = {{"{alias}": {{"BACKEND": "{PATH}", "QUEUES": ["default", "mail"]}}}}, or [] for '
-                "any name.",
+                f'For example: TASKS = {{"{alias}": {{"BACKEND": "{PATH}", "QUEUES": ["default", "mail"]}}}}, '
+                "or [] for any name.",
             )
     if not isinstance(options, dict):
         yield _error(

@@ -42,7 +42,8 @@ else:
         from django_tasks.signals import task_enqueued, task_finished, task_started
     except ImportError as error:
         raise ImportError(
-            'Django has tasks of its own from 6.0 on. For 5.2 install their backport: pip install "django-proletarian[tasks]".'
+            "Django has tasks of its own from 6.0 on. For 5.2 install their backport: "
+            'pip install "django-proletarian[tasks]".'
         ) from error
 
 __all__ = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields
 from importlib import import_module
 from typing import Any
@@ -28,8 +27,8 @@ def find_task(job_type: str) -> Task:
             found = getattr(found, part)
     except Exception as error:  # a module's own code runs, and may raise anything
         raise NoHandler(
-            f'No task for job type "{job_type}": {path} can\'t be imported ({type(error).__name__}: {error}). If it was '
-            "renamed or moved, leave a task under its old name until its jobs are done."
+            f'No task for job type "{job_type}": {path} can\'t be imported ({type(error).__name__}: {error}). '
+            "If it was renamed or moved, leave a task under its old name until its jobs are done."
         ) from error
     if not isinstance(found, Task):
         raise NoHandler(
@@ -58,8 +57,8 @@ def as_enqueued(task: Task, **given: Any) -> Task:
     return _copy(type(task), {**values, **given})
 
 
-def _copy(task_class: Callable[..., Task], values: dict[str, Any]) -> Task:
-    task: Task = object.__new__(task_class)  # type: ignore[type-var] # a class, whatever its stub says
+def _copy(task_class: type[Task], values: dict[str, Any]) -> Task:
+    task = object.__new__(task_class)
     for name, value in {"takes_context": False, **values}.items():
         object.__setattr__(task, name, value)
     return task

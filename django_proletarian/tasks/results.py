@@ -35,7 +35,7 @@ UNKNOWN_WORKER = "unknown"  # stands for a worker that nobody took down
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProletarianResult(TaskResult):
+class ProletarianResult(TaskResult):  # type: ignore[misc] # frozen, which the stubs leave out
     """A task's result, which knows why there may be no return value."""
 
     _why_missing: str | None = field(init=False, default=None, compare=False, repr=False)
@@ -249,8 +249,8 @@ def _why_missing(are_attempts_known: bool) -> str:
             "migrate, or grant it."
         )
     return (
-        "The return value was not stored: the worker that ran the task had STORE_RESULTS off in the OPTIONS of TASKS, no "
-        "right to record attempts, or the record was deleted."
+        "The return value was not stored: STORE_RESULTS was off in the OPTIONS of TASKS where it ran, or the worker "
+        "had no right to record attempts; or the record was deleted."
     )
 
 

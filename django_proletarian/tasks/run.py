@@ -120,7 +120,8 @@ class TaskHandler(Handler):
         kind, trace = type(error), error.__traceback__
         result.errors.append(
             TaskError(
-                exception_class_path=f"{kind.__module__}.{kind.__qualname__}", traceback="".join(format_exception(error))
+                exception_class_path=f"{kind.__module__}.{kind.__qualname__}",
+                traceback="".join(format_exception(error)),
             )
         )
         change(result, status=TaskResultStatus.FAILED)

@@ -60,7 +60,7 @@ JOB_OPTIONS = tuple(
 def _restored(path: str, given: dict[str, Any]) -> ProletarianTask:
     found = import_string(path)
     if not isinstance(found, Task):
-        raise ValueError(f"Expected {path!r} to point to a Task instance.")  # noqa: TRY004 # what Django raises
+        raise ValueError(f"Expected {path!r} to point to a Task instance.")  # what Django raises
     return ProletarianTask(func=found.func, **given)
 
 
@@ -78,7 +78,7 @@ def task(
     takes_context: bool = False,
     **options: Any,
 ) -> Any:
-    """Django's `@task`, with the options of `@job_handler`: retry_strategy, failed_job, atomic, interruptible, time_limit.
+    """Django's `@task`, with the options that `@job_handler` has, such as retry_strategy, atomic and time_limit.
 
     Where TASKS names another backend, such as Django's for tests, those are left out.
     """

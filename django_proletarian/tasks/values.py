@@ -14,32 +14,28 @@ def normalised(value: object, place: str) -> object:
     derive from. `place` is what the value is called in errors. Raises TypeError or ValueError for what no JSON holds,
     and for what PostgreSQL can't store.
     """
+    plain: object
     match value:
         case None | bool():
-            return value
+            plain = value
         case str():
-            return _text(str.__str__(value), place)
+            plain = _text(str.__str__(value), place)
         case int():
-            return int(value)
+            plain = int(value)
         case float():
-            if not math.isfinite(value):
-                raise ValueError(f"{place} is {value!r}, which JSON has no number for. Pass None or a text instead.")
-            return float(value)
+            plain = _number(float(value), place)
         case bytes():
-            try:
-                return _text(value.decode(), place)
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"Unsupported value: {place} is of {type(value)}, and no UTF-8 text. Encode it, such as with base64."
-                ) from error
+            plain = _text(_decoded(value, place), place)
         case Mapping():
-            return {_key(key, place): normalised(item, f"{place}[{key!r}]") for key, item in value.items()}
+            plain = {_key(key, place): normalised(item, f"{place}[{key!r}]") for key, item in value.items()}
         case Sequence():
-            return [normalised(item, f"{place}[{number}]") for number, item in enumerate(value)]
-    raise TypeError(
-        f"Unsupported type: {type(value)}, of {place}. Tasks take and return what JSON holds: texts, numbers, lists and "
-        "dicts; of a model instance pass the primary key."
-    )
+            plain = [normalised(item, f"{place}[{number}]") for number, item in enumerate(value)]
+        case _:
+            raise TypeError(
+                f"Unsupported type: {type(value)}, of {place}. Tasks take and return what JSON holds: texts, numbers, "
+                "lists and dicts; of a model instance pass the primary key."
+            )
+    return plain
 
 
 def size(value: object) -> int:
@@ -47,25 +43,39 @@ def size(value: object) -> int:
     return len(json.dumps(value, ensure_ascii=False))
 
 
+def _number(number: float, place: str) -> float:
+    if not math.isfinite(number):
+        raise ValueError(f"{place} is {number!r}, which JSON has no number for. Pass None or a text instead.")
+    return number
+
+
+def _decoded(value: bytes, place: str) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"Unsupported value: {place} is of {type(value)}, and no UTF-8 text. Encode it, such as with base64."
+        ) from error
+
+
 def _key(key: object, place: str) -> str:
     if not isinstance(key, str):
         raise TypeError(
-            f"Unsupported type: {type(key)}, of the key {key!r} in {place}. Keys of a dict are texts in JSON, and would "
-            "come back as such: use str keys."
+            f"Unsupported type: {type(key)}, of the key {key!r} in {place}. In JSON the keys of a dict are texts, and "
+            "would come back as such: use str keys."
         )
     return _text(str.__str__(key), f"a key in {place}")
 
 
 def _text(text: str, place: str) -> str:
-    if text.isascii():
-        if "\x00" not in text:
-            return text
-    elif "\x00" not in text:
+    if "\x00" in text:
+        raise ValueError(f"{place} has a NUL character, which PostgreSQL can't store in a text. Take it out.")
+    if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise ValueError(
-                f"{place} has half of a surrogate pair at character {error.start}, which is no text. Decode it properly."
+                f"{place} has half of a surrogate pair at character {error.start}, which is no text. Decode it "
+                "properly."
             ) from error
-        return text
-    raise ValueError(f"{place} has a NUL character, which PostgreSQL can't store in a text. Take it out.")
+    return text
