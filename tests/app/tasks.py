@@ -12,6 +12,7 @@ from django_proletarian.tasks import task
 from tests.app.models import Entry
 
 SEEN: list[Any] = []  # what tasks in this process left
+HOOKS: dict[str, Any] = {}  # what tests let tasks call
 
 
 @task
@@ -65,7 +66,7 @@ def spin() -> None:
         pass
 
 
-@task(retry_strategy={"retries": 1, "delays": [0]})
+@task(retry_strategy={"retries": 1, "delays": [3600]})
 def kill_at_first(flag: str) -> str:
     try:
         os.mkdir(flag)
@@ -73,6 +74,11 @@ def kill_at_first(flag: str) -> str:
         return "survived"
     os.kill(os.getpid(), signal.SIGKILL)
     return "never"
+
+
+@task
+def wait() -> None:
+    HOOKS["wait"]()
 
 
 @task
