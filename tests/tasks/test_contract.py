@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import django
 import pytest
 from asgiref.sync import async_to_sync
 from django.core.exceptions import ImproperlyConfigured
@@ -30,6 +31,7 @@ from django_proletarian.tasks.framework import (
 from tests.app import tasks
 
 BACKEND = "django_proletarian.tasks.ProletarianBackend"
+LOGGER = "django.tasks" if django.VERSION >= (6, 0) else "django_tasks"
 pytestmark = pytest.mark.django_db
 
 
@@ -242,7 +244,7 @@ def test_enqueue_sends_its_signal_from_the_backend_and_no_receiver_can_stop_it(
 
     task_enqueued.connect(hear)
     try:
-        with caplog.at_level(logging.DEBUG):
+        with caplog.at_level(logging.DEBUG, LOGGER):
             result = tasks.add.enqueue(1)
     finally:
         task_enqueued.disconnect(hear)
