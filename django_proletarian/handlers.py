@@ -44,6 +44,7 @@ class Handler:
     atomic: bool = False
     interruptible: bool | None = None  # by a stop; None for coroutine functions only
     time_limit: float | None = None  # seconds; infinity for none, None for the TIME_LIMIT setting
+    lease: float | None = None  # seconds; None: the row is locked while its job runs
     keeps_attempts: bool = False  # each attempt leaves a record, whatever the RECORD_ATTEMPTS setting says
 
     hears_of_ends: ClassVar[bool] = False  # `ended` is called

@@ -13,6 +13,8 @@ from typing import Any, cast
 
 from django.utils.module_loading import import_string
 
+from django_proletarian.api import lease_seconds
+from django_proletarian.errors import InvalidHandler
 from django_proletarian.handlers import FailedJobCallback
 from django_proletarian.retry import RetryStrategyFunction, RetryStrategyLike, as_strategy
 from django_proletarian.tasks.framework import (
@@ -35,14 +37,21 @@ class ProletarianTask(Task):
     atomic: bool = False
     interruptible: bool | None = None
     time_limit: float | timedelta | None = None  # None for the TIME_LIMIT setting
+    lease: float | timedelta | None = None  # None: the row is locked while the task runs
 
     def __post_init__(self) -> None:
         try:
             if self.retry_strategy is not None and not callable(self.retry_strategy):
                 object.__setattr__(self, "retry_strategy", as_strategy(self.retry_strategy))
             object.__setattr__(self, "time_limit", as_seconds(self.time_limit))
-        except ValueError as error:
+            object.__setattr__(self, "lease", lease_seconds(self.lease))
+        except (ValueError, InvalidHandler) as error:
             raise InvalidTask(f"{self.func.__module__}.{self.func.__qualname__}: {error}") from error
+        if self.atomic and self.lease is not None:
+            raise InvalidTask(
+                f"{self.func.__module__}.{self.func.__qualname__} is atomic and has a lease, which exclude each other. "
+                "Leave one out: atomic=True is for short tasks, lease=… for long ones."
+            )
         # Not super(): a dataclass with slots is another class than the one that the name stands for here.
         Task.__post_init__(self)
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from django_proletarian import RetryStrategy
+from django_proletarian.models import Job
 from django_proletarian.tasks import task
 from tests.app.models import Entry
 
@@ -58,6 +59,11 @@ def give_back(kind: str) -> Any:
 def write_and_fail(text: str) -> None:
     Entry.objects.create(text=text)
     raise ValueError(text)
+
+
+@task(lease=timedelta(minutes=1))
+def is_put_off() -> bool:
+    return Job.objects.scheduled().filter(attempts=1).exists()
 
 
 @task(time_limit=timedelta(seconds=0.2))

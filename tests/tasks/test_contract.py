@@ -120,6 +120,8 @@ def test_arguments_are_normalised_at_once() -> None:
         ({"queue_name": ""}, "Queue '' can't be a task's"),
         ({"queue_name": "proletarian/default"}, 'that of proletarian/default is "default"'),
         ({"time_limit": -1}, "tests.app.tasks.add: "),
+        ({"lease": 0.1}, "tests.app.tasks.add: lease is 0.1, which is not between"),
+        ({"lease": 60, "atomic": True}, "tests.app.tasks.add is atomic and has a lease"),
         ({"retry_strategy": {"retries": -1}}, "tests.app.tasks.add: "),
     ],
 )

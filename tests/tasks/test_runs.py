@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from django_proletarian.tasks.framework import (
     task_finished,
     task_started,
 )
+from django_proletarian.tasks.task import JOB_OPTIONS
 from django_proletarian.testing import run_jobs
 from tests.app import tasks
 from tests.app.models import Entry
@@ -197,6 +199,15 @@ def test_twice_failed_and_then_successful_is_three_workers_two_errors_and_one_en
 def test_an_atomic_task_s_writes_are_undone_with_it() -> None:
     assert run(tasks.write_and_fail.enqueue("text")).status == TaskResultStatus.FAILED
     assert not Entry.objects.exists()
+
+
+def test_a_task_has_all_options_of_a_job_handler_but_those_that_django_names_otherwise() -> None:
+    of_handlers = set(inspect.signature(job_handler).parameters) - {"function_or_type", "queue", "advanced"}
+    assert set(JOB_OPTIONS) == of_handlers
+
+
+def test_a_task_with_a_lease_runs_while_its_row_is_put_off() -> None:
+    assert run(tasks.is_put_off.enqueue()).return_value is True
 
 
 def test_a_task_has_its_time_limit() -> None:
