@@ -7,11 +7,11 @@ PYTEST_ARGS ?= -n auto
 BIN := .venv/bin
 export PORT
 
-.PHONY: help demo serve test chaos bench docs diagrams lint format clean examples.db.install examples.db.uninstall
+.PHONY: help demo serve test chaos bench bench-admin docs diagrams lint format clean examples.db.install examples.db.uninstall
 .DEFAULT_GOAL := help
 
 help: ## Show this list
-	@sed -n 's/^\([a-z.]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 32
+	@sed -n 's/^\([a-z.-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 32
 
 demo: .venv/.has-demo ## See the example shop run: ten orders, their jobs, the archive (a minute)
 	@$(BIN)/python example_project/demo.py
@@ -38,6 +38,9 @@ chaos: .venv/.has-test ## Kill what can be killed, for ten minutes: no job may s
 
 bench: .venv/.has-test ## Measure the speed beside pgbench and bare psycopg (20 minutes; BENCH_ARGS="--quick" two)
 	$(BIN)/python -m tests.benchmarks $(BENCH_ARGS)
+
+bench-admin: .venv/.has-test ## Measure the admin's pages beside 10,000,000 archived jobs (BENCH_ADMIN_ARGS="--archived 100000 --jobs 10000" for fewer)
+	$(BIN)/python -m tests.benchmarks.admin $(BENCH_ADMIN_ARGS)
 
 docs: .venv/.has-docs ## Build the documentation into build/docs/html; a warning is an error
 	$(BIN)/sphinx-build -q -W --keep-going -d build/docs/doctrees -b html docs build/docs/html
