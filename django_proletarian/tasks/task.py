@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any, Concatenate, Literal, cast, overload
 
 from django.utils.module_loading import import_string
 
@@ -23,9 +23,11 @@ from django_proletarian.tasks.framework import (
     DEFAULT_TASK_QUEUE_NAME,
     InvalidTask,
     Task,
+    TaskContext,
     task_backends,
 )
 from django_proletarian.time_limits import as_seconds
+from django_proletarian.typing_variables import Parameters, Result_co
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,32 @@ def _restored(path: str, given: dict[str, Any]) -> ProletarianTask:
 def job_options(task: Task) -> dict[str, Any]:
     """What the task says that a handler can say, by name; nothing for a task that was made for another backend."""
     return {name: value for name in JOB_OPTIONS if (value := getattr(task, name, None)) is not None}
+
+
+@overload
+def task(function: Callable[Parameters, Result_co], /) -> Task[Parameters, Result_co]: ...
+
+
+@overload
+def task(
+    *,
+    priority: int = ...,
+    queue_name: str = ...,
+    backend: str = ...,
+    takes_context: Literal[False] = False,
+    **options: Any,
+) -> Callable[[Callable[Parameters, Result_co]], Task[Parameters, Result_co]]: ...
+
+
+@overload
+def task(
+    *,
+    priority: int = ...,
+    queue_name: str = ...,
+    backend: str = ...,
+    takes_context: Literal[True],
+    **options: Any,
+) -> Callable[[Callable[Concatenate[TaskContext, Parameters], Result_co]], Task[Parameters, Result_co]]: ...
 
 
 def task(
