@@ -23,6 +23,12 @@ def test_nobody_is_kept_out(shop: Shop, visit: Callable[..., Visitor], axe: str,
     nobody_is_kept_out(visit(), axe, f"{page}/", page)
 
 
+@pytest.mark.parametrize("kind", ["job-retrying", "job-running", "archivedjob-failure"])
+def test_nobody_is_kept_out_of_details(shop: Shop, visit: Callable[..., Visitor], axe: str, kind: str) -> None:
+    job_id = dict(zip(["job-retrying", "job-running", "archivedjob-failure"], shop.fill(), strict=True))[kind]
+    nobody_is_kept_out(visit(), axe, f"{kind.partition('-')[0]}/{job_id}/change/", kind)
+
+
 @pytest.mark.parametrize("page", ["overview", "job", "archivedjob"])
 def test_nobody_is_kept_out_where_there_is_nothing(
     shop: Shop, visit: Callable[..., Visitor], axe: str, page: str
