@@ -7,7 +7,7 @@ PYTEST_ARGS ?= -n auto
 BIN := .venv/bin
 export PORT
 
-.PHONY: help demo serve test chaos bench docs lint format clean examples.db.install examples.db.uninstall
+.PHONY: help demo serve test chaos bench docs diagrams lint format clean examples.db.install examples.db.uninstall
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -41,6 +41,9 @@ bench: .venv/.has-test ## Measure the speed beside pgbench and bare psycopg (20 
 
 docs: .venv/.has-docs ## Build the documentation into build/docs/html; a warning is an error
 	$(BIN)/sphinx-build -q -W --keep-going -d build/docs/doctrees -b html docs build/docs/html
+
+diagrams: ## Draw the documentation's diagrams from their sources, with Graphviz's dot
+	python3 docs/diagrams/draw.py
 
 lint: .venv/.has-dev ## Check style, types and the direction of imports
 	$(BIN)/ruff check .

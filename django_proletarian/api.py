@@ -6,31 +6,42 @@ Everything that can be wrong with a job is found here, before any SQL, so that t
 from __future__ import annotations
 
 import functools
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from inspect import unwrap
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack, overload
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.conf import settings as django_settings
-from django.db import connections, router, transaction
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import ProgrammingError, connections, router, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
+from django.utils.connection import ConnectionDoesNotExist
 
-from django_proletarian import conf, inserts, names
+from django_proletarian import conf, immediate, inserts, names
 from django_proletarian.errors import DuplicateJob, EnqueueError, InvalidHandler
 from django_proletarian.handlers import FailedJobCallback, Handler, handler_of, register
+from django_proletarian.job import Job
+from django_proletarian.outage import how_to_make_tables, is_missing_table
 from django_proletarian.queue_worker import QueueWorker
 from django_proletarian.retry import LONGEST_DELAY, RetryStrategyFunction, RetryStrategyLike, as_strategy
 from django_proletarian.serializers import Serializer
+from django_proletarian.signatures import check_takes
+from django_proletarian.suggestions import did_you_mean
+from django_proletarian.tables import Tables
 from django_proletarian.time_limits import as_seconds
+from django_proletarian.typing_variables import Parameters, Result_co
 from django_proletarian.worker import WorkerOptions
 
+T = TypeVar("T")
 OnConflict = Literal["error", "ignore"]
 ROWS_AT_ONCE = 1000
 WORTH_A_COPY = 3000  # jobs; a COPY takes three round trips, however many rows it brings
@@ -66,16 +77,34 @@ def enqueue(
     _check_conflict_rule(on_conflict)
     given = NewJob(job_type, payload, queue, process_at, process_in, job_id)
     row = _row(*_stored_names(job_type, queue), given, *_makers())
-    connection, tables, now = _connection(using), conf.settings().tables, conf.now()
+    database, connection = _connection(using)
+    settings, now = conf.settings(), conf.now()
     tracing = conf.tracing()
-    if tracing is None:
-        inserted = inserts.insert_job(connection, tables, row, now)
-    else:
-        with tracing.enqueuing([row], may_mark=_writes_json()) as [row]:
-            inserted = inserts.insert_job(connection, tables, row, now)
+    try:
+        if tracing is None:
+            inserted = inserts.insert_job(connection, settings.tables, row, now)
+        else:
+            with tracing.enqueuing([row], may_mark=_writes_json()) as [row]:
+                inserted = inserts.insert_job(connection, settings.tables, row, now)
+    except (ProgrammingError, SynchronousOnlyOperation) as error:
+        _add_remedy(error, database)
+        raise
     if not inserted and on_conflict == "error":
         raise _duplicate(row.job_id)
+    if settings.immediate:
+        _run_at_commit(database, [row])
     return row.job_id
+
+
+class EnqueueOptions(TypedDict, total=False):
+    """What `enqueue` takes beside a job type and a payload."""
+
+    queue: str | None
+    process_at: datetime | None
+    process_in: timedelta | None
+    job_id: UUID | str | None
+    on_conflict: OnConflict
+    using: str | None
 
 
 class NewJob(NamedTuple):  # which is made in a fifth of the time of a dataclass
@@ -105,23 +134,42 @@ def enqueue_many(
     ids = [row.job_id for row in rows]
     if own_ids and on_conflict == "error" and len(set(ids)) < len(ids):
         raise _duplicate(Counter(ids).most_common(1)[0][0])
-    connection = _connection(using)
-    tables, now = conf.settings().tables, conf.now()
+    database, connection = _connection(using)
+    settings, now = conf.settings(), conf.now()
     # Only an id of the caller's can be taken already; then a savepoint undoes the jobs before it, and nothing else.
     wants_block = own_ids or len(ids) > ROWS_AT_ONCE
-    block = transaction.atomic(using=connection.alias, savepoint=own_ids) if wants_block else nullcontext()
+    block = transaction.atomic(using=database, savepoint=own_ids) if wants_block else nullcontext()
     tracing = conf.tracing()
     span = nullcontext(rows) if tracing is None else tracing.enqueuing(rows, may_mark=_writes_json())
-    with span as marked, block, connection.cursor() as cursor:
-        if len(ids) >= WORTH_A_COPY and not own_ids:
-            inserts.copy_jobs(cursor, tables, marked, now)
-            return ids
-        for start in range(0, len(ids), ROWS_AT_ONCE):
-            chunk = marked[start : start + ROWS_AT_ONCE]
-            inserted = inserts.insert_jobs(cursor, tables, chunk, now)
-            if on_conflict == "error" and len(inserted) < len(chunk):
-                raise _duplicate(next(row.job_id for row in chunk if row.job_id not in inserted))
+    try:
+        with span as marked, block, connection.cursor() as cursor:
+            if len(ids) >= WORTH_A_COPY and not own_ids:
+                inserts.copy_jobs(cursor, settings.tables, marked, now)
+            else:
+                _insert(cursor, settings.tables, marked, now, on_conflict)
+    except (ProgrammingError, SynchronousOnlyOperation) as error:
+        _add_remedy(error, database)
+        raise
+    if settings.immediate:
+        _run_at_commit(database, rows)
     return ids
+
+
+def _insert(
+    cursor: CursorWrapper, tables: Tables, rows: Sequence[inserts.JobRow], now: datetime | None, on_conflict: OnConflict
+) -> None:
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        chunk = rows[start : start + ROWS_AT_ONCE]
+        inserted = inserts.insert_jobs(cursor, tables, chunk, now)
+        if on_conflict == "error" and len(inserted) < len(chunk):
+            raise _duplicate(next(row.job_id for row in chunk if row.job_id not in inserted))
+
+
+def _run_at_commit(database: str, rows: Iterable[inserts.JobRow]) -> None:
+    """Run the jobs when the caller's transaction is committed; now without one."""
+    for row in rows:
+        run = functools.partial(immediate.run_when_committed, database, names.from_stored(row.queue), row.job_id)
+        transaction.on_commit(run, using=database)
 
 
 async def aenqueue(
@@ -174,7 +222,7 @@ def _rows(jobs: Iterable[NewJob | tuple[str | Handler, object]]) -> tuple[list[i
     own_ids = False
     for given in jobs:
         # Not all of them first: each object that waits makes Python's garbage collector slower.
-        job = given if isinstance(given, NewJob) else NewJob(*given)
+        job = given if isinstance(given, NewJob) else _new_job(given)
         own_ids = own_ids or job.job_id is not None
         # With their types, since a PlainName equals the str that is stored otherwise.
         asked = (job.job_type, type(job.job_type), job.queue, type(job.queue))
@@ -184,6 +232,15 @@ def _rows(jobs: Iterable[NewJob | tuple[str | Handler, object]]) -> tuple[list[i
             stored = stored_names[asked] = _stored_names(job.job_type, job.queue)
         rows.append(_row(*stored, job, new_id, serializer))
     return rows, own_ids
+
+
+def _new_job(given: object) -> NewJob:
+    if isinstance(given, tuple) and len(given) <= len(NewJob._fields):
+        return NewJob(*given)
+    raise EnqueueError(
+        f"enqueue_many takes NewJob(...)s or (job_type, payload) tuples, and was given a {type(given).__name__}. "
+        "One job is enqueued with enqueue."
+    )
 
 
 def _makers() -> tuple[Callable[[], UUID], Serializer]:
@@ -227,10 +284,18 @@ def _writes_json() -> bool:
 
 def _name(what: str, name: object) -> str:
     if not isinstance(name, str):
-        raise EnqueueError(f"{what} must be a str, not {name!r}.")
+        raise EnqueueError(f"{what} must be a str, not {name!r}.{_how_to_name(what, name)}")
     if name in ("", ":") and not isinstance(name, names.PlainName):
         raise EnqueueError(f'{what} is empty. Give it a name such as "shop/mail".')
     return name if name.isascii() and name.isprintable() else _storable(f"{what} {name!r}", name)
+
+
+def _how_to_name(what: str, given: object) -> str:
+    if what == "queue":
+        return ""
+    if given is None:
+        return " Give the handler itself: enqueue(send_receipt, payload), not what it returns."
+    return " Decorate the function with @job_handler, and give what that makes of it." if callable(given) else ""
 
 
 def _storable(what: str, text: str) -> str:
@@ -280,16 +345,55 @@ def _process_in(process_in: timedelta) -> timedelta:
     return max(process_in, timedelta(0))
 
 
-def _connection(using: str | None) -> BaseDatabaseWrapper:
-    # By name, since models are a layer above.
-    alias = using if using is not None else router.db_for_write(apps.get_model("django_proletarian", "Job"))
-    connection = connections[alias]
+def _connection(using: str | None) -> tuple[str, BaseDatabaseWrapper]:
+    # With its alias, since in an `atomic` handler the connection is the claim's, which has another.
+    if not apps.ready and not apps.stored_app_configs:  # which tests have that change INSTALLED_APPS
+        _tell_that_it_is_too_early()
+    alias = using if using is not None else _alias_of_jobs()
+    try:
+        connection = connections[alias]
+    except ConnectionDoesNotExist as error:
+        known = ", ".join(connections)
+        raise EnqueueError(
+            f'There is no database "{alias}". {did_you_mean(alias, connections)}DATABASES has: {known}.'
+        ) from error
     if connection.vendor != "postgresql":
         raise EnqueueError(
             f'Database "{alias}" is {connection.vendor}, and jobs live in PostgreSQL only. Give using="…", the name of '
             "a PostgreSQL database, or route django_proletarian there with a DATABASE_ROUTERS entry."
         )
-    return connection
+    return alias, connection
+
+
+def _alias_of_jobs() -> str:
+    try:
+        # By name, since models are a layer above.
+        return router.db_for_write(apps.get_model("django_proletarian", "Job"))
+    except LookupError as error:
+        raise EnqueueError('Add "django_proletarian" to INSTALLED_APPS: jobs are rows in its tables.') from error
+
+
+def _tell_that_it_is_too_early() -> None:
+    """Raise EnqueueError while modules are imported; in an app's `ready` warn, as Django does of any query there."""
+    if not apps.models_ready:
+        raise EnqueueError(
+            "A job was enqueued while Django is still importing apps and models, from a module's top level. "
+            "Enqueue in a view, a command, a signal or a handler."
+        )
+    warnings.warn(
+        "A job was enqueued in an AppConfig.ready(): each process enqueues it again when it starts, every manage.py "
+        "command too, and migrate before there are tables. Enqueue it in a command of your own, once.",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+
+
+def _add_remedy(error: ProgrammingError | SynchronousOnlyOperation, alias: str) -> None:
+    """Say beneath an error that is not ours what to do about it here."""
+    if isinstance(error, SynchronousOnlyOperation):
+        error.add_note("In a coroutine: await aenqueue(...), or await handler.aenqueue(...).")
+    elif is_missing_table(error):
+        error.add_note(f'The tables are missing in database "{alias}". {how_to_make_tables(alias)}')
 
 
 def _duplicate(job_id: UUID) -> DuplicateJob:
@@ -302,8 +406,11 @@ def _duplicate(job_id: UUID) -> DuplicateJob:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class JobHandler(Handler):
-    """What `@job_handler` makes of a function: it can still be called, and it can enqueue jobs for itself."""
+class JobHandler(Handler, Generic[Parameters, Result_co]):
+    """What `@job_handler` makes of a function: it can still be called, and it can enqueue jobs for itself.
+
+    Type checkers know how it is called, and that the payload of its jobs is what it takes.
+    """
 
     def __post_init__(self) -> None:
         # What functools.update_wrapper does, which a frozen dataclass keeps out.
@@ -312,20 +419,50 @@ class JobHandler(Handler):
                 vars(self)[name] = getattr(self.function, name)
         vars(self)["__wrapped__"] = self.function
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result_co:
+        result: Result_co = self.function(*args, **kwargs)
+        return result
 
-    def enqueue(self, payload: object = None, **options: Any) -> UUID:
+    # `self` is seen as what it can be called with, which is its payload, or its job if it is `advanced`.
+    @overload
+    def enqueue(  # type: ignore[misc] # mypy does not see that this is such a callable
+        self: Callable[[Job[None]], object], payload: None = None, **options: Unpack[EnqueueOptions]
+    ) -> UUID: ...
+    @overload
+    def enqueue(  # type: ignore[misc]
+        self: Callable[[None], object], payload: None = None, **options: Unpack[EnqueueOptions]
+    ) -> UUID: ...
+    @overload
+    def enqueue(  # type: ignore[misc]
+        self: Callable[[Job[T]], object], payload: T, **options: Unpack[EnqueueOptions]
+    ) -> UUID: ...
+    @overload
+    def enqueue(self: Callable[[T], object], payload: T, **options: Unpack[EnqueueOptions]) -> UUID: ...
+    def enqueue(self, payload: object = None, **options: Unpack[EnqueueOptions]) -> UUID:
         """`enqueue` with this handler's job type and queue; the options are the same."""
         return enqueue(self, payload, **options)
 
-    async def aenqueue(self, payload: object = None, **options: Any) -> UUID:
+    @overload
+    async def aenqueue(  # type: ignore[misc]
+        self: Callable[[Job[None]], object], payload: None = None, **options: Unpack[EnqueueOptions]
+    ) -> UUID: ...
+    @overload
+    async def aenqueue(  # type: ignore[misc]
+        self: Callable[[None], object], payload: None = None, **options: Unpack[EnqueueOptions]
+    ) -> UUID: ...
+    @overload
+    async def aenqueue(  # type: ignore[misc]
+        self: Callable[[Job[T]], object], payload: T, **options: Unpack[EnqueueOptions]
+    ) -> UUID: ...
+    @overload
+    async def aenqueue(self: Callable[[T], object], payload: T, **options: Unpack[EnqueueOptions]) -> UUID: ...
+    async def aenqueue(self, payload: object = None, **options: Unpack[EnqueueOptions]) -> UUID:
         """`enqueue` for coroutines."""
         return await aenqueue(self, payload, **options)
 
 
 @overload
-def job_handler(function: Callable[..., Any], /) -> JobHandler: ...
+def job_handler(function: Callable[Parameters, Result_co], /) -> JobHandler[Parameters, Result_co]: ...
 
 
 @overload
@@ -340,7 +477,7 @@ def job_handler(
     advanced: bool = False,
     interruptible: bool | None = None,
     time_limit: float | timedelta | None = None,
-) -> Callable[[Callable[..., Any]], JobHandler]: ...
+) -> Callable[[Callable[Parameters, Result_co]], JobHandler[Parameters, Result_co]]: ...
 
 
 def job_handler(
@@ -368,8 +505,10 @@ def job_handler(
     """
 
     def decorate(function: Callable[..., Any]) -> JobHandler:
+        job_type = _job_type(given_type, function)
+        _check_signature(function, advanced)
         handler = JobHandler(
-            job_type=_job_type(job_type, function),
+            job_type=job_type,
             function=function,
             takes="job" if advanced else "payload",
             queue=None if queue is None else _name("queue", queue),
@@ -383,10 +522,20 @@ def job_handler(
         return handler
 
     if callable(function_or_type):
-        job_type = None
+        given_type = None
         return decorate(function_or_type)
-    job_type = function_or_type
+    given_type = function_or_type
     return decorate
+
+
+def _check_signature(function: Callable[..., Any], advanced: bool) -> None:
+    try:
+        check_takes(function, "its job" if advanced else "its payload")
+    except ValueError as error:
+        raise InvalidHandler(
+            f"{function.__module__}.{function.__qualname__} {error}. A handler takes one argument, the payload, in "
+            "which all it needs is; with advanced=True the whole job. Methods can't be handlers."
+        ) from error
 
 
 def _seconds(option: str, given: float | timedelta | None) -> float | None:
@@ -425,7 +574,7 @@ def create_queue_worker(
     failed_job: FailedJobCallback | None = None,
     on_polling_error: Callable[[BaseException], object] | None = None,
     on_shutdown: Callable[[], object] | None = None,
-    clock: Callable[[], datetime] | None = None,
+    clock: Callable[[], datetime | None] | None = None,
     worker_id: str | None = None,
     drain: bool = False,
     max_jobs: int | None = None,
@@ -459,4 +608,4 @@ def create_queue_worker(
 
 def worker_options(*, database: str | None = None, **given: Any) -> WorkerOptions:
     """What `create_queue_worker` makes a worker from; `given` are its arguments, `queues` always a list or None."""
-    return conf.worker_options(database=_connection(database).alias, **given)
+    return conf.worker_options(database=_connection(database)[0], **given)

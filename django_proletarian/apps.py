@@ -12,7 +12,7 @@ from django.db.models.signals import pre_migrate
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
-from django_proletarian import conf, schema
+from django_proletarian import conf, indexes, schema
 
 
 class ProletarianConfig(AppConfig):
@@ -22,9 +22,12 @@ class ProletarianConfig(AppConfig):
     def ready(self) -> None:
         # Checks know the models, and models can't be imported before all apps are.
         from django_proletarian.checks import check_database, check_settings  # noqa: PLC0415
+        from django_proletarian.deployment_checks import check_deployment, check_retention  # noqa: PLC0415
 
         django_checks.register(check_settings)
         django_checks.register(check_database)
+        django_checks.register(check_retention, deploy=True)
+        django_checks.register(check_deployment, django_checks.Tags.database, deploy=True)
         pre_migrate.connect(create_tables_without_migrations, sender=self)
         autodiscover_modules("jobs")
 
@@ -41,7 +44,7 @@ def create_tables_without_migrations(sender: AppConfig, using: str, **kwargs: An
         cursor.execute(schema.create_job(tables))
         cursor.execute(schema.create_archived_job(tables))
         cursor.execute(schema.create_finished_at_index_if_missing(tables))
-        cursor.execute(schema.create_failures_index_if_missing(tables))
-        cursor.execute(schema.create_retrying_index_if_missing(tables))
+        cursor.execute(indexes.FAILURES.create_if_missing(tables))
+        cursor.execute(indexes.TRIED_BEFORE.create_if_missing(tables))
         cursor.execute(schema.create_job_attempt(tables))
         cursor.execute(schema.create_worker(tables))

@@ -26,6 +26,7 @@ from django_proletarian.handlers import Handler
 from django_proletarian.handlers import handler_of as registered_handler_of
 from django_proletarian.heartbeat import default_path
 from django_proletarian.serializers import Serializer
+from django_proletarian.suggestions import did_you_mean
 from django_proletarian.tables import Tables
 from django_proletarian.worker import WorkerOptions
 
@@ -68,6 +69,7 @@ class Settings:
     metrics_token: str | None
     record_attempts: RecordAttempts
     tracing: bool
+    immediate: bool
     time_limit: float | None
     time_limit_grace: float
 
@@ -117,7 +119,14 @@ OPTIONS = (
         '"django_proletarian.serializers.JSONSerializer"',
         may_be_path=True,
     ),
-    Option("HANDLER", None, setting_values.function, "E007", '"shop.jobs.handle_job"', may_be_path=True),
+    Option(
+        "HANDLER",
+        None,
+        setting_values.function_of("its type", "its payload"),
+        "E007",
+        '"shop.jobs.handle_job"',
+        may_be_path=True,
+    ),
     Option(
         "RETRY_STRATEGY",
         None,
@@ -126,18 +135,32 @@ OPTIONS = (
         '{"retries": 3, "delays": [1, 5, 60]}',
         may_be_path=True,
     ),
-    Option("FAILED_JOB", None, setting_values.function, "E009", '"shop.jobs.tell_somebody"', may_be_path=True),
-    Option("ON_POLLING_ERROR", None, setting_values.function, "E010", '"shop.jobs.on_polling_error"', may_be_path=True),
-    Option("ON_SHUTDOWN", None, setting_values.function, "E011", '"shop.jobs.on_shutdown"', may_be_path=True),
+    Option(
+        "FAILED_JOB",
+        None,
+        setting_values.function_of("the job", "its error"),
+        "E009",
+        '"shop.jobs.tell_somebody"',
+        may_be_path=True,
+    ),
+    Option(
+        "ON_POLLING_ERROR",
+        None,
+        setting_values.function_of("the error"),
+        "E010",
+        '"shop.jobs.on_polling_error"',
+        may_be_path=True,
+    ),
+    Option("ON_SHUTDOWN", None, setting_values.function_of(), "E011", '"shop.jobs.on_shutdown"', may_be_path=True),
     Option(
         "JOB_ID_STRATEGY",
         "uuid.uuid4",
-        setting_values.function,
+        setting_values.function_of(),
         "E017",
         '"django_proletarian.ids.uuid7"',
         may_be_path=True,
     ),
-    Option("CLOCK", None, setting_values.function, "E012", '"shop.clock.now"', may_be_path=True),
+    Option("CLOCK", None, setting_values.function_of(), "E012", '"shop.clock.now"', may_be_path=True),
     Option("THREADS", 1, setting_values.count, "E013", "4"),
     Option("POLLING_INTERVAL", 0.1, setting_values.interval, "E014", "0.1"),
     Option("IDLE_POLLING_INTERVAL", 1.0, setting_values.interval, "E018", "1"),
@@ -157,6 +180,7 @@ OPTIONS = (
     Option("TIME_LIMIT", None, setting_values.interval_or_none, "E037", "timedelta(minutes=10)"),
     Option("TIME_LIMIT_GRACE", 10.0, setting_values.interval_or_zero, "E038", "10"),
     Option("TRACING", False, setting_values.tracing, "E025", "True"),
+    Option("IMMEDIATE", False, setting_values.yes_or_no, "E026", "True"),
     Option(
         "RETENTION",
         {},
@@ -177,7 +201,8 @@ def read(given: object) -> tuple[Settings, list[Problem]]:
         given = {}
     known = {option.key for option in OPTIONS}
     for key in given.keys() - known:
-        problems.append(Problem("E001", f"PROLETARIAN has no setting {key!r}.", f"It has {', '.join(sorted(known))}."))
+        hint = f"{did_you_mean(str(key), known)}It has {', '.join(sorted(known))}."
+        problems.append(Problem("E001", f"PROLETARIAN has no setting {key!r}.", hint))
     values: dict[str, Any] = {}
     for option in OPTIONS:
         value = given.get(option.key, option.default)
@@ -201,9 +226,14 @@ def _problem(option: Option, value: object, why: str) -> Problem:
     )
 
 
+def read_project() -> tuple[Settings, list[Problem]]:
+    """What `read` makes of this project's PROLETARIAN, for those who go on with what is right in it."""
+    return read(getattr(django_settings, "PROLETARIAN", {}))
+
+
 def problems() -> list[Problem]:
     """Everything wrong with PROLETARIAN, paths that can't be imported included. Call it when apps are loaded."""
-    read_settings, wrong = read(getattr(django_settings, "PROLETARIAN", {}))
+    read_settings, wrong = read_project()
     for option in OPTIONS:
         value = getattr(read_settings, option.key.lower())
         if option.may_be_path and isinstance(value, str):
@@ -216,13 +246,13 @@ def problems() -> list[Problem]:
 
 def tables() -> Tables:
     """Where jobs live, even if other settings are wrong: models must load for the system checks to say what is."""
-    return read(getattr(django_settings, "PROLETARIAN", {}))[0].tables
+    return read_project()[0].tables
 
 
 @functools.cache
 def settings() -> Settings:
     """The settings in force. Raises ImproperlyConfigured, naming every wrong value, if there are any."""
-    read_settings, wrong = read(getattr(django_settings, "PROLETARIAN", {}))
+    read_settings, wrong = read_project()
     if wrong:
         raise ImproperlyConfigured(" ".join(f"{problem.message} {problem.hint}" for problem in wrong))
     return read_settings
@@ -278,7 +308,7 @@ def _fallback(job_type: str) -> Handler | None:
 
 def now() -> datetime | None:
     """What replaces the database's clock; None, as in any real installation, for that clock itself."""
-    clock: Callable[[], datetime] | None = resolved("CLOCK")
+    clock: Callable[[], datetime | None] | None = resolved("CLOCK")
     return clock() if clock is not None else None
 
 

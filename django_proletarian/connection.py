@@ -10,7 +10,7 @@ import os
 import re
 import selectors
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
@@ -220,6 +220,10 @@ class PrivateConnection:
 class ClaimConnection(PrivateConnection):
     """A worker thread's connection that holds the lock and the open transaction of the job that runs."""
 
+    def beside_handler(self) -> AbstractContextManager[None]:
+        """What goes around a handler that has nothing to do with this connection: nothing, unless it is borrowed."""
+        return NOTHING_AROUND
+
     @contextmanager
     def lent_to_handler(self, on_commit: list[Callable[[], object]]) -> Iterator[None]:
         """Put this connection in place of `connections[database]`, its transaction as an `atomic` block around.
@@ -262,6 +266,9 @@ class ClaimConnection(PrivateConnection):
             else:
                 self._first = ["RELEASE SAVEPOINT proletarian_handler", *OUR_PLANS]
                 on_commit += [callback for _, callback, *_ in callbacks]
+
+
+NOTHING_AROUND = nullcontext()
 
 
 def _stay_open() -> None:

@@ -10,8 +10,9 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -29,6 +30,20 @@ def close_event_loop() -> None:
     if loop is not None:
         del _of_thread.loop
         loop.close()
+
+
+@contextmanager
+def event_loop_closed_after() -> Iterator[None]:
+    """Close, at the end of the block, the event loop that was made inside.
+
+    One from before stays: an `async` handler that runs on it is what called the block.
+    """
+    there_before = hasattr(_of_thread, "loop")
+    try:
+        yield
+    finally:
+        if not there_before:
+            close_event_loop()
 
 
 class CoroutineCall:

@@ -7,21 +7,26 @@ function.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from types import CoroutineType
 from typing import Any, Literal
 
+from django.apps import apps
+
 from django_proletarian import names
-from django_proletarian.errors import InvalidHandler
+from django_proletarian.connection import NOTHING_AROUND
+from django_proletarian.errors import InvalidHandler, NoHandler
 from django_proletarian.event_loop import CoroutineCall
 from django_proletarian.interrupting import Interruptible, Stop, ThreadCall
 from django_proletarian.job import Job
 from django_proletarian.retry import RetryStrategyFunction, RetryStrategyLike
+from django_proletarian.suggestions import did_you_mean
 
-FailedJobCallback = Callable[[Job, BaseException], object]
+FailedJobCallback = Callable[[Job[Any], BaseException], object]
 # What is put around the call of a handler by those who may have to interrupt it.
 Around = Callable[[Interruptible], AbstractContextManager[None]]
 
@@ -83,8 +88,6 @@ class Handler:
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
 
-NOTHING_AROUND = nullcontext()
-
 # By stored name, so that a plain string never passes for the keyword of the same text. Written when modules are
 # imported, read by every thread.
 _registered: dict[str, Handler] = {}
@@ -108,6 +111,23 @@ def register(handler: Handler) -> None:
 def handler_of(job_type: str) -> Handler | None:
     """The handler registered for `job_type`; None if no module imported so far has one."""
     return _registered.get(names.to_stored(job_type))
+
+
+def no_handler(job_type: str) -> NoHandler:
+    """The error of a job whose type nobody handles here, with what was probably forgotten."""
+    module, slash, _ = job_type.rpartition("/")
+    meant = did_you_mean(job_type, (handler.job_type for handler in registered()))
+    if not meant and slash and module not in sys.modules and any(map(module.startswith, _app_prefixes())):
+        meant = f"Its name says that it is in {module}, which nothing has imported. "
+    return NoHandler(
+        f'No handler for job type "{job_type}". {meant}Decorate one with @job_handler in the jobs.py of an app in '
+        "INSTALLED_APPS, which is imported when Django starts, or import its module there; or name a function for all "
+        "other types in the HANDLER setting."
+    )
+
+
+def _app_prefixes() -> list[str]:
+    return [f"{app.name}." for app in apps.get_app_configs()]
 
 
 def registered() -> list[Handler]:

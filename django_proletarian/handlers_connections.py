@@ -24,14 +24,18 @@ class HandlersConnections:
     def __init__(self) -> None:
         self._open = [connection for connection in connections.all(initialized_only=True) if _is_in_use(connection)]
         self._outer: list[BaseDatabaseWrapper] = []  # in whose transactions all of this takes place, as in a TestCase
+        self._around: list[BaseDatabaseWrapper] | None = None  # the open ones of the handler that this runs within
 
     def __enter__(self) -> None:
+        self._around = getattr(_entered, "connections", None)
         _entered.connections = self._open
         if self._open:
-            for connection in self._open:
-                connection.queries_log.clear()
-                connection.close_if_unusable_or_obsolete()
             self._outer = [connection for connection in self._open if connection.in_atomic_block]
+            for connection in self._open:
+                if not connection.force_debug_cursor:  # else assertNumQueries is counting, and reads the log
+                    connection.queries_log.clear()
+                if connection not in self._outer:
+                    connection.close_if_unusable_or_obsolete()
 
     def close(self) -> None:
         """Close those that are open: a handler that was interrupted anywhere may have left them in any state."""
@@ -42,12 +46,14 @@ class HandlersConnections:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _entered.connections = None
+        _entered.connections = self._around
         if not self._open:
             return
         opened, self._open = self._open, []
         for connection in opened:
-            if connection not in self._outer and _has_open_transaction(connection):
+            if connection in self._outer:
+                self._open.append(connection)
+            elif _has_open_transaction(connection):
                 # The thread's next job must not run inside it, nor be undone with it.
                 connection.close()
                 del connections[connection.alias]

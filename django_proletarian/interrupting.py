@@ -66,6 +66,9 @@ class ThreadCall:
             self._open()
             try:
                 result = function(*args)
+                # An interrupt that came while the function waited in C, and did not find another bytecode of it to be
+                # raised at, has still come in time. (Python 3.13 looks for it only here.)
+                _next_bytecodes()
             except BaseException as error:  # noqa: BLE001 # raised again below
                 outcome = error
             has_ended = True

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from django.db.backends.utils import CursorWrapper
 
-from django_proletarian import schema
+from django_proletarian.indexes import FAILURES, TRIED_BEFORE
 from django_proletarian.tables import Tables, for_tables
 
 MOST_QUEUES = 500  # that are told apart
@@ -43,13 +43,13 @@ def queues_in_use(cursor: CursorWrapper, tables: Tables) -> list[str]:
 
 def has_retrying_index(cursor: CursorWrapper, tables: Tables) -> bool:
     """Whether jobs that were tried can be found without reading those that were not."""
-    cursor.execute(schema.retrying_index(tables))
+    cursor.execute(TRIED_BEFORE.is_there(tables))
     return bool(cursor.rowcount)
 
 
 def has_failure_index(cursor: CursorWrapper, tables: Tables) -> bool:
     """Whether archived failures can be found without reading the successes."""
-    cursor.execute(schema.failures_index(tables))
+    cursor.execute(FAILURES.is_there(tables))
     return bool(cursor.rowcount)
 
 

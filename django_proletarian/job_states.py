@@ -107,10 +107,15 @@ class _Told:
         return self.attempt == attempts + (0 if self.is_leased else 1)
 
 
+def may_read_workers(cursor: CursorWrapper, tables: Tables) -> bool:
+    """Whether there is a table of workers that this role may read."""
+    cursor.execute(for_tables(MAY_READ_WORKERS, tables))
+    return bool(cursor.fetchone() == (True,))
+
+
 def told_by_workers(cursor: CursorWrapper, tables: Tables) -> dict[UUID, _Told]:
     """The jobs that living workers' rows name, by id; none where there is no table of workers to be read."""
-    cursor.execute(for_tables(MAY_READ_WORKERS, tables))
-    if cursor.fetchone() != (True,):
+    if not may_read_workers(cursor, tables):
         return {}
     cursor.execute(for_tables(TOLD_BY_WORKERS, tables), [DEAD_AFTER])
     return {

@@ -7,7 +7,7 @@ Table names are read from the settings when this module loads, and are fixed fro
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from django.db import models
 from django.db.models.functions import Now
@@ -16,6 +16,9 @@ from django.utils.translation import gettext_lazy as _
 from django_proletarian import conf
 from django_proletarian.fields import NameField
 from django_proletarian.tables import quoted
+
+if TYPE_CHECKING:
+    from django_proletarian.typing_managers import QuerySetManager
 
 TABLES = conf.tables()
 
@@ -52,6 +55,19 @@ class ArchivedJobQuerySet(models.QuerySet["ArchivedJob"]):
         return self.filter(status="failure")
 
 
+if TYPE_CHECKING:
+    # What `as_manager` makes, for type checkers without the plugin of django-stubs.
+    class JobManager(QuerySetManager["Job", JobQuerySet]):
+        def queue(self, name: str) -> JobQuerySet: ...
+        def due(self) -> JobQuerySet: ...
+        def scheduled(self) -> JobQuerySet: ...
+
+    class ArchivedJobManager(QuerySetManager["ArchivedJob", ArchivedJobQuerySet]):
+        def queue(self, name: str) -> ArchivedJobQuerySet: ...
+        def succeeded(self) -> ArchivedJobQuerySet: ...
+        def failed(self) -> ArchivedJobQuerySet: ...
+
+
 class StoredJob(models.Model):
     """What both tables have."""
 
@@ -82,7 +98,7 @@ class StoredJob(models.Model):
 class Job(StoredJob):
     """A job in the queue."""
 
-    objects = JobQuerySet.as_manager()
+    objects: ClassVar[JobManager] = JobQuerySet.as_manager()  # type: ignore[assignment]
 
     class Meta(StoredJob.Meta):
         abstract = False
@@ -103,7 +119,7 @@ class ArchivedJob(StoredJob):
     status = NameField(_("status"))
     finished_at = models.DateTimeField(_("finished at"))
 
-    objects = ArchivedJobQuerySet.as_manager()
+    objects: ClassVar[ArchivedJobManager] = ArchivedJobQuerySet.as_manager()  # type: ignore[assignment]
 
     class Meta(StoredJob.Meta):
         abstract = False

@@ -37,12 +37,21 @@ def is_transient(error: BaseException) -> bool:
     return not is_permanent(error) and (isinstance(error, kinds) or _sqlstate(error) == READ_ONLY)
 
 
+def is_missing_table(error: BaseException) -> bool:
+    """Whether a table or its schema does not exist."""
+    return any(isinstance(each, UndefinedTable | InvalidSchemaName) for each in (error, error.__cause__))
+
+
+def how_to_make_tables(database: str) -> str:
+    """What to run where tables are missing."""
+    return f"Make them with: manage.py migrate django_proletarian --database {database}"
+
+
 def explained(error: BaseException, database: str, tables: Tables) -> str:
     """What ended a worker on that alias, for a person who has to mend it."""
     text = str(error).strip()
-    if isinstance(error, UndefinedTable | InvalidSchemaName):
-        migrate = f"manage.py migrate django_proletarian --database {database}"
-        return f'The tables are missing in database "{database}": {text}\nMake them with: {migrate}'
+    if is_missing_table(error):
+        return f'The tables are missing in database "{database}": {text}\n{how_to_make_tables(database)}'
     if isinstance(error, InsufficientPrivilege):
         return (
             f'The role that database "{database}" is used as lacks a right: {text}\n'

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from django_proletarian.errors import InvalidRetryStrategy
 from django_proletarian.job import Job
@@ -42,7 +43,7 @@ class RetryStrategy:
 # What a handler or the RETRY_STRATEGY setting may give: a strategy, the original's map, or a function of the job and
 # the exception that returns either. None means no retries.
 RetryStrategyLike = RetryStrategy | Mapping[str, object] | None
-RetryStrategyFunction = Callable[[Job, BaseException], RetryStrategyLike]
+RetryStrategyFunction = Callable[[Job[Any], BaseException], RetryStrategyLike]
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,9 +121,9 @@ END
 $$;
 """
 # Building an index takes the owner of the table, and the right to create in its schema.
-MAY_CREATE_FINISHED_AT_INDEX = """
+MAY_CREATE_INDEX = """
 SELECT pg_has_role(relowner, 'USAGE') AND has_schema_privilege(relnamespace, 'CREATE')
-  FROM pg_class WHERE oid = to_regclass('{archived_job}')
+  FROM pg_class WHERE oid = to_regclass('{table}')
 """
 
 # -- 0003: tables of ours, which the original never sees -------------------------------------------------------------
@@ -178,32 +178,6 @@ MAY_CREATE_TABLES = """
 SELECT bool_and(has_schema_privilege(oid, 'CREATE')) FROM pg_namespace
  WHERE oid = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('{job}'))
 """
-
-# -- 0004: an index of ours on the archive's failures -----------------------------------------------------------------
-
-# Few jobs fail, and it is those that people look for. Successes cost nothing here, as they have no entry.
-CREATE_FAILURES_INDEX = (
-    "CREATE INDEX {concurrently}{if_not_exists}{name} ON {archived_job} (finished_at) WHERE status = ':failure';"
-)
-FAILURES_INDEX = "SELECT 1 FROM pg_index WHERE indexrelid = to_regclass('{index}') AND indisvalid"
-CREATE_FAILURES_INDEX_IF_MISSING = """
-DO $$
-BEGIN
-    IF NOT EXISTS ({index}) THEN
-        {create}
-    END IF;
-END
-$$;
-"""
-
-# -- 0005: an index of ours on jobs that wait for a retry --------------------------------------------------------------
-
-# Jobs that were never tried have no entry, so neither enqueueing nor a first attempt that succeeds touches it.
-CREATE_RETRYING_INDEX = (
-    "CREATE INDEX {concurrently}{if_not_exists}{name} ON {job} (queue, process_at) WHERE attempts > 0;"
-)
-CREATE_RETRYING_INDEX_IF_MISSING = CREATE_FAILURES_INDEX_IF_MISSING
-MAY_CREATE_RETRYING_INDEX = MAY_CREATE_FINISHED_AT_INDEX
 
 
 def create_schemas(tables: Tables) -> str:
@@ -298,81 +272,12 @@ def finished_at_indexes(tables: Tables) -> str:
 
 def may_create_finished_at_index(tables: Tables) -> str:
     """Select whether the current role may create the archive's index."""
-    return MAY_CREATE_FINISHED_AT_INDEX.format(archived_job=quoted(tables.archived_job))
+    return MAY_CREATE_INDEX.format(table=quoted(tables.archived_job))
 
 
 def _finished_at_index(tables: Tables) -> list[str]:
     *schema, table = tables.archived_job.split(".")
     return [*schema, extended(table, "_finished_at")]
-
-
-def create_failures_index(tables: Tables, *, concurrently: bool = False, if_not_exists: bool = False) -> str:
-    """Create the index of those archived jobs that failed, by finished_at."""
-    return CREATE_FAILURES_INDEX.format(
-        concurrently="CONCURRENTLY " if concurrently else "",
-        if_not_exists="IF NOT EXISTS " if if_not_exists else "",
-        name=quoted(_failures_index(tables)[-1]),
-        archived_job=quoted(tables.archived_job),
-    )
-
-
-def create_failures_index_if_missing(tables: Tables) -> str:
-    """Create the index of failures unless it is there."""
-    return CREATE_FAILURES_INDEX_IF_MISSING.format(index=failures_index(tables), create=create_failures_index(tables))
-
-
-def drop_failures_index(tables: Tables, *, concurrently: bool) -> str:
-    """Drop the index of failures."""
-    return DROP_FINISHED_AT_INDEX.format(
-        concurrently="CONCURRENTLY " if concurrently else "", index=quoted(".".join(_failures_index(tables)))
-    )
-
-
-def failures_index(tables: Tables) -> str:
-    """Select a row if the index of failures is there."""
-    return FAILURES_INDEX.format(index=quoted(".".join(_failures_index(tables))))
-
-
-def _failures_index(tables: Tables) -> list[str]:
-    *schema, table = tables.archived_job.split(".")
-    return [*schema, extended(table, "_failures")]
-
-
-def create_retrying_index(tables: Tables, *, concurrently: bool = False, if_not_exists: bool = False) -> str:
-    """Create the index of those jobs in the queue that were tried before, as workers' own index is."""
-    return CREATE_RETRYING_INDEX.format(
-        concurrently="CONCURRENTLY " if concurrently else "",
-        if_not_exists="IF NOT EXISTS " if if_not_exists else "",
-        name=quoted(_retrying_index(tables)[-1]),
-        job=quoted(tables.job),
-    )
-
-
-def create_retrying_index_if_missing(tables: Tables) -> str:
-    """Create the index of jobs that were tried before unless it is there."""
-    return CREATE_RETRYING_INDEX_IF_MISSING.format(index=retrying_index(tables), create=create_retrying_index(tables))
-
-
-def drop_retrying_index(tables: Tables, *, concurrently: bool) -> str:
-    """Drop the index of jobs that were tried before."""
-    return DROP_FINISHED_AT_INDEX.format(
-        concurrently="CONCURRENTLY " if concurrently else "", index=quoted(".".join(_retrying_index(tables)))
-    )
-
-
-def retrying_index(tables: Tables) -> str:
-    """Select a row if the index of jobs that were tried before is there."""
-    return FAILURES_INDEX.format(index=quoted(".".join(_retrying_index(tables))))
-
-
-def may_create_retrying_index(tables: Tables) -> str:
-    """Select whether the current role may create an index on the job table."""
-    return MAY_CREATE_RETRYING_INDEX.format(archived_job=quoted(tables.job))
-
-
-def _retrying_index(tables: Tables) -> list[str]:
-    *schema, table = tables.job.split(".")
-    return [*schema, extended(table, "_retrying")]
 
 
 def _for_each_schema(statement: str, tables: Tables) -> str:

@@ -10,7 +10,7 @@ import importlib.util
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +22,7 @@ from django_proletarian.durations import LONGEST
 from django_proletarian.errors import InvalidRetryStrategy
 from django_proletarian.retry import as_strategy
 from django_proletarian.serializers import Serializer
+from django_proletarian.signatures import check_takes
 
 TABLE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?")
 START_METHODS = ("spawn", "fork", "forkserver")
@@ -81,14 +82,24 @@ def serializer(value: Any) -> object:
     return value
 
 
-def function(value: Any) -> object:
-    if value is not None and not isinstance(value, str) and not callable(value):
-        raise ValueError("is neither a dotted path nor a function")
-    return value
+def function_of(*arguments: str) -> Callable[[Any], object]:
+    """A reader of functions that are called with `arguments`."""
+
+    def function(value: Any) -> object:
+        if value is not None and not isinstance(value, str):
+            if not callable(value):
+                raise ValueError("is neither a dotted path nor a function")
+            check_takes(value, *arguments)
+        return value
+
+    return function
 
 
 def retry_strategy(value: Any) -> object:
-    if isinstance(value, str) or callable(value):
+    if isinstance(value, str):
+        return value
+    if callable(value):
+        check_takes(value, "the job", "its error")
         return value
     try:
         return as_strategy(value)
@@ -144,12 +155,16 @@ def record_attempts(value: Any) -> str:
     return str(value)
 
 
-def tracing(value: Any) -> bool:
+def yes_or_no(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError("is neither True nor False")
-    if value and importlib.util.find_spec("opentelemetry") is None:
+    return bool(value)
+
+
+def tracing(value: Any) -> bool:
+    if yes_or_no(value) and importlib.util.find_spec("opentelemetry") is None:
         raise ValueError('needs what the extra installs: pip install "django-proletarian[tracing]"')
-    return value
+    return bool(value)
 
 
 def start_method(value: Any) -> str:

@@ -86,7 +86,7 @@ SELECT job_id, job_type, payload, attempts,
       FROM {job}
      WHERE queue = $1
        AND process_at <= COALESCE($2, statement_timestamp())
-       AND process_at >= COALESCE(to_timestamp($3), '-infinity')
+       AND process_at >= COALESCE(to_timestamp($3), '-infinity'){{only}}
      ORDER BY process_at
      LIMIT {{limit}}
        -- Rows that other workers have locked are passed over: nobody waits for anybody.
@@ -103,21 +103,23 @@ def claim_due_jobs(
     *,
     limit: int = 1,
     bounds: ClaimBounds | None = None,
+    only: UUID | None = None,
     first: Sequence[str] = (),
 ) -> list[ClaimedJob]:
     """Begin a transaction, then lock and return the oldest due jobs, at most `limit`, of the first queue that has any.
 
     The locks last until the transaction of `claim` ends. If nothing is due no transaction is open. `now` replaces the
-    database's clock (aware; None means the clock itself). `first` are statements to send in the same message before,
-    such as those that settle the jobs before.
+    database's clock (aware; None means the clock itself). `only` is the id of the one job that is wanted. `first` are
+    statements to send in the same message before, such as those that settle the jobs before.
 
     Source: proletarian/db.clj, get-next-job.
     """
     bounds = bounds or ClaimBounds()
-    statement = claim_statement(tables, limit)
+    statement = claim_statement(tables, limit, one_job=only is not None)
+    wanted = () if only is None else (only,)
     opening = [*first, claim.begin()]
     for queue, since in bounds.to_try(queues):
-        rows = claim.send(*opening, claim.call(statement, names.to_stored(queue), now, since))
+        rows = claim.send(*opening, claim.call(statement, names.to_stored(queue), now, since, *wanted))
         opening = []
         if rows:
             jobs = [_claimed_job(queue, row) for row in rows]
@@ -129,10 +131,16 @@ def claim_due_jobs(
 
 
 @functools.cache
-def claim_statement(tables: Tables, limit: int) -> Statement:
-    """The claim of at most `limit` jobs. The limit is in the text: a plan for any limit would be one for many rows."""
-    text = for_tables(CLAIM_DUE_JOBS, tables).format(limit=limit)
-    return Statement(f"proletarian_claim_{limit}", ("text", "timestamptz", "float8"), text)
+def claim_statement(tables: Tables, limit: int, *, one_job: bool = False) -> Statement:
+    """The claim of at most `limit` jobs. The limit is in the text: a plan for any limit would be one for many rows.
+
+    With `one_job` there is a parameter more, the id of the job.
+    """
+    text = for_tables(CLAIM_DUE_JOBS, tables).format(limit=limit, only=" AND job_id = $4" if one_job else "")
+    types = ("text", "timestamptz", "float8")
+    if one_job:
+        return Statement("proletarian_claim_one", (*types, "uuid"), text)
+    return Statement(f"proletarian_claim_{limit}", types, text)
 
 
 def _claimed_job(queue: str, row: Sequence[Any]) -> ClaimedJob:

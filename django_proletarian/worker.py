@@ -12,7 +12,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -28,10 +28,10 @@ from django_proletarian.attempts import (
     recording,
     storable,
 )
-from django_proletarian.connection import COMMIT, ClaimConnection
-from django_proletarian.errors import JobInterrupted, JobTimeout, NoHandler, PayloadDecodeError, WorkerCrashed
+from django_proletarian.connection import COMMIT, NOTHING_AROUND, ClaimConnection
+from django_proletarian.errors import JobInterrupted, JobTimeout, PayloadDecodeError, WorkerCrashed
 from django_proletarian.event_loop import close_event_loop
-from django_proletarian.handlers import Around, FailedJobCallback, Handler
+from django_proletarian.handlers import FailedJobCallback, Handler, no_handler
 from django_proletarian.handlers_connections import HandlersConnections
 from django_proletarian.interrupting import Stop
 from django_proletarian.interrupts import current_stop
@@ -88,7 +88,7 @@ class WorkerOptions:
     failed_job: FailedJobCallback | None = None
     on_polling_error: Callable[[BaseException], object] | None = None  # truthy result: stop the whole worker
     on_shutdown: Callable[[], object] | None = None
-    clock: Callable[[], datetime] | None = None  # None for the database's
+    clock: Callable[[], datetime | None] | None = None  # None, and if it says None: the database's
     drain: bool = False  # end when nothing is due, instead of polling on
     batch_size: int = 1  # jobs in one transaction
     batch_seconds: float = 0.1  # no job of a batch begins later
@@ -113,6 +113,7 @@ class WorkerThread:
     stop: Stop  # set by whoever asks the worker to stop
     log: EventLog
     slot: Slot  # where it shows which job it runs
+    on_decided: OnDecided | None = None
     connections: HandlersConnections = field(default_factory=HandlersConnections)
 
 
@@ -176,6 +177,7 @@ class Interrupted:
 
 
 Outcome = Returned | Raised | Interrupted
+OnDecided = Callable[[Attempt, Outcome, Verdict], object]
 RETURNED = Returned()
 
 
@@ -219,16 +221,20 @@ def process_jobs(
     budget: JobBudget,
     bounds: ClaimBounds,
     on_claimed: Callable[[], object] = lambda: None,
+    on_decided: OnDecided | None = None,
     slot: Slot | None = None,
+    only: UUID | None = None,
 ) -> bool | None:
     """Process one due job after another, always of the first of `queues` that has one, until none is due.
 
     Ends too when a stop is asked, a job is interrupted, or the budget is spent. Each job, or each batch of them, is a
     transaction; what became of it goes to the server in the same message as the next claim: one round trip.
-    `on_claimed` is called when jobs are locked, before they run. `slot` shows which job runs. Returns, and raises, what
-    process_next_job does, for the last job.
+    `on_claimed` is called when jobs are locked, before they run, `on_decided` with each when it has run. `slot` shows
+    which job runs. `only` is the id of the one job that is wanted. Returns, and raises, what process_next_job does, for
+    the last job.
     """
-    thread = WorkerThread(options=options, claim=claim, stop=stop, log=log, slot=slot or Slots.private(1).slot(1))
+    slot = slot or Slots.private(1).slot(1)
+    thread = WorkerThread(options=options, claim=claim, stop=stop, log=log, slot=slot, on_decided=on_decided)
     result: bool | None = None
     settled: list[str] = []  # SQL that ends the transaction before
     permits = 0
@@ -236,7 +242,7 @@ def process_jobs(
     try:
         while permits := budget.take(options.batch_size):
             jobs = claim_due_jobs(
-                claim, options.tables, queues, options.now(), limit=permits, bounds=bounds, first=settled
+                claim, options.tables, queues, options.now(), limit=permits, bounds=bounds, only=only, first=settled
             )
             settled = []
             if jobs:
@@ -287,6 +293,8 @@ def run_batch(thread: WorkerThread, jobs: Sequence[ClaimedJob]) -> Finished:
             outcome = run_handler(attempt)
             verdict = decide_on(attempt, outcome)
             note_attempt(attempt, outcome, verdict, began)
+            if thread.on_decided is not None:
+                thread.on_decided(attempt, outcome, verdict)
         finally:
             thread.slot.leave(verdict)
         finished.append((attempt, verdict))
@@ -324,22 +332,22 @@ def call_handler(attempt: Attempt) -> object:
     if attempt.unreadable is not None:
         raise attempt.unreadable
     if handler is None:
-        raise NoHandler(
-            f'No handler for job type "{attempt.claimed.job_type}". Decorate one with @job_handler in the jobs.py of '
-            "an app in INSTALLED_APPS, or name a function for all other types in the HANDLER setting."
-        )
+        raise no_handler(attempt.claimed.job_type)
+    limit = time_limit_of(attempt)
     with thread.connections, claims_transaction(attempt):
+        if limit is None:
+            return handler.run(attempt.payload, lambda: attempt.job, thread.stop)
         began = time.monotonic()
         try:
-            return handler.run(attempt.payload, lambda: attempt.job, thread.stop, time_limit_of(attempt))
+            return handler.run(attempt.payload, lambda: attempt.job, thread.stop, limit.around)
         finally:
-            if time.monotonic() - began > seconds_allowed(attempt):
+            if time.monotonic() - began > limit.seconds:
                 # Whatever it made of the JobTimeout, which came anywhere, perhaps amid an answer of the server.
                 thread.connections.close()
 
 
-def time_limit_of(attempt: Attempt) -> Around | None:
-    """What puts the handler's time limit, else the setting's, around its call; None if there is none."""
+def time_limit_of(attempt: Attempt) -> TimeLimit | None:
+    """The handler's time limit, else the setting's; None if there is none."""
     options, slot = attempt.thread.options, attempt.thread.slot
     seconds = seconds_allowed(attempt)
     if seconds == math.inf:
@@ -349,7 +357,7 @@ def time_limit_of(attempt: Attempt) -> Around | None:
         grace=options.time_limit_grace,
         note=slot.limit,
         on_ignored=lambda: attempt.tell(events.TIME_LIMIT_IGNORED, time_limit=f"{seconds:g} s"),
-    ).around
+    )
 
 
 def seconds_allowed(attempt: Attempt) -> float:
@@ -366,19 +374,16 @@ def explain_timeout(attempt: Attempt, error: JobTimeout) -> None:
 
 
 def claims_transaction(attempt: Attempt) -> AbstractContextManager[None]:
-    """The transaction that holds the job's lock, for a handler that asked to run in it; else nothing."""
+    """The transaction that holds the job's lock, for a handler that asked to run in it; else, as a rule, nothing."""
     if attempt.handler is not None and attempt.handler.atomic:
         return attempt.thread.claim.lent_to_handler(attempt.on_commit)
-    return NOTHING_AROUND
+    return attempt.thread.claim.beside_handler()
 
 
 def span_of(attempt: Attempt) -> AbstractContextManager[None]:
     """The span around an attempt, if spans are made."""
     tracing = attempt.thread.options.tracing
     return NOTHING_AROUND if tracing is None else tracing.running(attempt.claimed)
-
-
-NOTHING_AROUND = nullcontext()
 
 
 def decide_on(attempt: Attempt, outcome: Outcome) -> Verdict:

@@ -30,7 +30,5 @@ copybutton_only_copy_prompt_lines = True
 
 html_theme = "furo"
 html_title = f"django-proletarian {version}"
-html_static_path = ["_static"]
-html_css_files = ["diagrams.css"]
 html_copy_source = False
 html_show_sphinx = False

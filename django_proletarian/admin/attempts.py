@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy
 
 from django_proletarian import conf
 from django_proletarian.admin.filters import OutcomeFilter
-from django_proletarian.admin.lists import IndexedChangeList, ReadOnlyAdmin, as_uuid
+from django_proletarian.admin.lists import IndexedChangeList, ListAdmin, as_uuid
 from django_proletarian.admin.words import badge, how_long, to_the_second, told
 from django_proletarian.models import ArchivedJob, Job, JobAttempt
 from django_proletarian.tables import quoted
@@ -101,7 +101,7 @@ def may_read_attempts(database: str) -> bool:
 
 
 @admin.register(JobAttempt)
-class JobAttemptAdmin(ReadOnlyAdmin):
+class JobAttemptAdmin(ListAdmin):
     list_display = ("short_job_id", "attempt_number", "outcome_badge", "error", "worker", "began", "took")
     list_display_links = ("short_job_id",)
     list_filter = (OutcomeFilter,)

@@ -20,6 +20,7 @@ from django.http import HttpRequest
 from django.utils.functional import cached_property
 
 from django_proletarian.overview import prefer_indexes
+from django_proletarian.read_only_admin import ReadOnlyAdmin
 
 MOST_COUNTED = 20_000
 
@@ -95,8 +96,8 @@ class IndexedChangeList(ChangeList):
         self.model_admin.prepare(self.result_list)
 
 
-class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # generic in the stubs only
-    """Rows to look at: nothing is added, changed or deleted by a form."""
+class ListAdmin(ReadOnlyAdmin):
+    """Lists of rows, and pages of one row, however big the table."""
 
     paginator = CappedPaginator
     show_full_result_count = False
@@ -111,15 +112,6 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # generic in th
     def database(self) -> str:
         """The alias that the rows are read from."""
         return str(router.db_for_read(self.model))
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return IndexedChangeList

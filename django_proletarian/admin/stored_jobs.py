@@ -21,7 +21,7 @@ from django.utils.translation import gettext_lazy
 
 from django_proletarian import conf, handlers, names
 from django_proletarian.admin.attempts import AttemptView, attempts_of
-from django_proletarian.admin.lists import ReadOnlyAdmin, as_uuid
+from django_proletarian.admin.lists import ListAdmin, as_uuid
 from django_proletarian.admin.payloads import readable
 from django_proletarian.admin.words import from_now, told
 from django_proletarian.errors import PayloadDecodeError
@@ -31,7 +31,7 @@ MOST_DECODED = 1_000_000  # characters of a payload; a longer one is not decoded
 MOST_RAW = 100_000  # characters
 
 
-class StoredJobAdmin(ReadOnlyAdmin):
+class StoredJobAdmin(ListAdmin):
     list_display_links = ("job_type",)
     search_fields = ("job_id",)
     search_help_text = gettext_lazy("A job id, whole; or, with a queue chosen, a text in the payload as it is stored.")

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from django_proletarian.job_states import JobState
+from django_proletarian.overview_page import local
 
 STATES = {
     JobState.RUNNING: gettext_lazy("running"),
@@ -24,7 +24,7 @@ STATUSES = {"success": gettext_lazy("success"), "failure": gettext_lazy("failure
 
 def to_the_second(time: datetime) -> str:
     """A date in the viewer's time zone. The admin's own format leaves seconds out, and most jobs live for less."""
-    return date_format(localtime(time) if is_aware(time) else time, "Y-m-d H:i:s")
+    return date_format(local(time), "Y-m-d H:i:s")
 
 
 def how_long(span: timedelta) -> str:

@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_proletarian.admin.lists import ReadOnlyAdmin
+from django_proletarian.admin.lists import ListAdmin
 from django_proletarian.admin.stored_jobs import database_now
 from django_proletarian.admin.words import badge, from_now, how_long, told
 from django_proletarian.models import Job, Worker
@@ -24,7 +24,7 @@ MOST_SHOWN = 500  # jobs of one process
 
 
 @admin.register(Worker)
-class WorkerAdmin(ReadOnlyAdmin):
+class WorkerAdmin(ListAdmin):
     list_display = (
         *("worker_name", "state", "host_and_process", "queues_shown", "size", "running_count"),
         *("succeeded_count", "failed_count", "heartbeat"),

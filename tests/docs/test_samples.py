@@ -6,10 +6,12 @@ import configparser
 import json
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
+from django.db import connection
 
 from tests.docs.pages import PAGES, REPOSITORY, Block, all_blocks, prose
 
@@ -22,31 +24,29 @@ def test_python_compiles(block: Block) -> None:
     compile(block.text, str(block), "exec")
 
 
-@pytest.mark.parametrize("block", all_blocks("json"), ids=str)
-def test_json_parses(block: Block) -> None:
-    json.loads(block.text)
-
-
-@pytest.mark.parametrize("block", all_blocks("yaml"), ids=str)
-def test_yaml_parses(block: Block) -> None:
-    assert list(yaml.safe_load_all(block.text)) != [None]
-
-
-@pytest.mark.parametrize("block", all_blocks("toml"), ids=str)
-def test_toml_parses(block: Block) -> None:
-    tomllib.loads(block.text)
-
-
-@pytest.mark.parametrize("block", all_blocks("ini"), ids=str)
-def test_ini_parses(block: Block) -> None:
+def _ini(text: str) -> object:
     parser = configparser.ConfigParser(interpolation=None, strict=False)
-    parser.read_string(block.text)
-    assert parser.sections()
+    parser.read_string(text)
+    return parser.sections()
+
+
+# Each returns what is there, and nothing for a text that says nothing.
+PARSERS: dict[str, Callable[[str], object]] = {
+    "json": lambda text: [json.loads(text)],
+    "yaml": lambda text: [document for document in yaml.safe_load_all(text) if document is not None],
+    "toml": tomllib.loads,
+    "ini": _ini,
+}
+
+
+@pytest.mark.parametrize("block", all_blocks(*PARSERS), ids=str)
+def test_data_parses(block: Block) -> None:
+    assert PARSERS[block.language](block.text)
 
 
 @pytest.mark.parametrize("block", all_blocks(), ids=str)
 def test_each_block_says_what_it_is(block: Block) -> None:
-    known = {"python", "json", "yaml", "toml", "ini"} | LANGUAGES
+    known = {"python", *PARSERS} | LANGUAGES
     assert block.language in known or DIRECTIVE.match(block.language), f"{block} is {block.language!r}"
 
 
@@ -67,3 +67,22 @@ def headings(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub and MyST make them."""
     titles = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("block", all_blocks("sql"), ids=str)
+@pytest.mark.django_db
+def test_sql_runs(block: Block) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(block.text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_tests_that_pages_name_exist(page: Path) -> None:
+    for path, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page.read_text()):
+        assert (REPOSITORY / path).exists(), path
+        assert not name or f"def {name}(" in (REPOSITORY / path).read_text(), f"{path} has no {name}"
+
+
+def test_explanations_name_the_tests_behind_them() -> None:
+    for page in (REPOSITORY / "docs" / "explanation").glob("*.md"):
+        assert re.search(r"\n## Tested by\n\n\* `tests/", page.read_text()), page

@@ -19,13 +19,6 @@ JOBS = "/admin/django_proletarian/job/"
 ARCHIVE = "/admin/django_proletarian/archivedjob/"
 
 
-@pytest.fixture
-def browser() -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("boss"))
-    return client
-
-
 def archive(status: str = "success", payload: str = "[1]", queue: str = ":proletarian/default") -> str:
     job_id = str(uuid4())
     with connection.cursor() as cursor:

@@ -79,6 +79,7 @@ WRONG: list[Any] = [
     pytest.param({"MAX_MEMORY_PER_PROCESS": 0.5}, "E033", "0.5, which is not a whole number", "500", id="E033"),
     pytest.param({"MAX_CRASHES": 0}, "E034", "0, which is not a whole number from 1 up", "3", id="E034"),
     pytest.param({"HEARTBEAT_FILE": 3}, "E035", "3, which is not a path", "worker.heartbeat", id="E035"),
+    pytest.param({"IMMEDIATE": "yes"}, "E026", "'yes', which is neither True nor False", "True", id="E026"),
     pytest.param({"TRACING": "on"}, "E025", "'on', which is neither True nor False", "True", id="E025"),
     pytest.param({"RECORD_ATTEMPTS": True}, "E036", "True, which is none of 'failures', 'all'", '"all"', id="E036"),
     pytest.param({"TIME_LIMIT": 0}, "E037", "0, which is not above zero", "timedelta(minutes=10)", id="E037"),

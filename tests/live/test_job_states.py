@@ -141,7 +141,7 @@ def test_rows_are_looked_at_where_there_is_no_table_of_workers(claim: ClaimConne
 def test_all_that_run_are_those_that_workers_name_and_the_locked_ones_at_the_head_of_each_queue(
     claim: ClaimConnection,
 ) -> None:
-    enqueue_many([NewJob("a", queue="mail"), NewJob("b", process_in=timedelta(days=1)), "c"])
+    enqueue_many([NewJob("a", queue="mail"), NewJob("b", process_in=timedelta(days=1)), NewJob("c")])
     first, leased = enqueue("d", queue="first"), enqueue("e", process_in=timedelta(days=1))
     insert_worker(leased, attempt=0, leased=True)
     claim_due_jobs(claim, TABLES, ["first"])

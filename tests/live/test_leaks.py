@@ -22,10 +22,12 @@ def database() -> Iterator[str]:
         yield url
 
 
-def test_descriptors_and_connections_stay_as_they_are(database: str, spawn: Callable[..., WorkerProcess]) -> None:
+def test_descriptors_and_connections_do_not_grow(database: str, spawn: Callable[..., WorkerProcess]) -> None:
     worker = spawn(
         "--threads", "2", "--no-supervisor", "--verbosity", "0", url=database, settings="tests.live.settings"
     )
     some, many = holdings(database, worker.pid, [300, 600])
-    assert (many.descriptors, many.connections) == (some.descriptors, some.connections)
+    # Fewer are no leak: what the process opens for a moment may have been counted the first time.
+    assert many.descriptors <= some.descriptors
+    assert many.connections <= some.connections
     assert worker.stop() == 0

@@ -88,12 +88,14 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         [metadata] = [archive.read(name).decode() for name in names if name.endswith(".dist-info/METADATA")]
+        [entry_points] = [archive.read(name).decode() for name in names if name.endswith("/entry_points.txt")]
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"django_proletarian"}
     assert {
         "django_proletarian/py.typed",
         "django_proletarian/migrations/0001_initial.py",
         "django_proletarian/management/commands/proletarian_worker.py",
     } <= names
+    assert entry_points.split() == ["[pytest11]", "proletarian", "=", "django_proletarian.pytest_plugin"]
     required = [line for line in metadata.splitlines() if line.startswith("Requires-Dist:") and "extra ==" not in line]
     assert required == ["Requires-Dist: django>=5.2", "Requires-Dist: psycopg>=3.2"]
 

@@ -10,8 +10,9 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
-from django_proletarian import metrics, overview
+from django_proletarian import activity, metrics, overview
 from django_proletarian.connection import ClaimConnection
 from django_proletarian.retention import _prune
 from django_proletarian.tables import Tables
@@ -126,17 +127,23 @@ def overview_reads_no_more_than_it_counts(monkeypatch: pytest.MonkeyPatch) -> No
         "INSERT INTO proletarian.job SELECT job_id, queue, job_type, payload, attempts, enqueued_at, "
         "now() + (row_number() OVER () - 20000) * interval '1 second' FROM proletarian.archived_job"
     )
-    with connection.cursor() as cursor, CaptureQueriesContext(connection) as queries:
+    # In this order: a cursor that was there before is not listened to.
+    with CaptureQueriesContext(connection) as queries, connection.cursor() as cursor:
         overview.prefer_indexes(cursor)
         overview.queue_states(cursor, TABLES, ["mail"])
         overview.finished_jobs(cursor, TABLES)
         metrics.recent_jobs(cursor, TABLES)
+        activity.activity(cursor, TABLES, timezone.now())
+    statements = 0
     for query in queries:
         statement = query["sql"].strip().removeprefix("EXPLAIN (FORMAT JSON) ")
         if statement.startswith("SET") or statement != query["sql"].strip():
             continue
-        scans = [node for node in plan_of(statement) if "Relation Name" in node]
+        scans = [node for node in plan_of(statement) if node.get("Relation Name") in ("job", "archived_job")]
+        statements += bool(scans)
         assert {node["Node Type"] for node in scans} <= {"Index Scan", "Index Only Scan"}
-        assert {node["Index Name"] for node in scans} <= {INDEX, "job_queue_process_at"}
-        # In each loop, which is one for each queue.
+        of_failures = {"archived_job_failures"} if "':failure'" in statement else set()
+        assert {node["Index Name"] for node in scans} <= (of_failures or {INDEX, "job_queue_process_at"})
+        # In each loop, which is one for each queue or slot.
         assert all(node["Actual Rows"] <= 501 for node in scans)
+    assert statements == 3 + 4

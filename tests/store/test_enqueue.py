@@ -15,7 +15,6 @@ from django.core.exceptions import ImproperlyConfigured, SynchronousOnlyOperatio
 from django.db import OperationalError, ProgrammingError, connection, transaction
 from django.db.transaction import TransactionManagementError
 from django.test import override_settings
-from django.utils.connection import ConnectionDoesNotExist
 
 from django_proletarian import (
     DuplicateJob,
@@ -200,7 +199,7 @@ BAD: list[Any] = [
     pytest.param({"process_in": timedelta.max}, EnqueueError, "longer than 365000 days", id="a delay beyond all dates"),
     pytest.param({"job_id": "42"}, EnqueueError, "'42' is no UUID", id="an id that is no UUID"),
     pytest.param({"on_conflict": "replace"}, EnqueueError, "not 'replace'", id="an unknown rule for conflicts"),
-    pytest.param({"using": "nowhere"}, ConnectionDoesNotExist, "nowhere", id="an unknown alias"),
+    pytest.param({"using": "nowhere"}, EnqueueError, 'There is no database "nowhere"', id="an unknown alias"),
     pytest.param({"using": "sqlite"}, EnqueueError, '"sqlite" is sqlite.*PostgreSQL', id="another vendor's database"),
 ]
 

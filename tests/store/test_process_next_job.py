@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -17,10 +18,12 @@ from django.db import IntegrityError, connection, connections, transaction
 from django_proletarian import (
     Job,
     JobInterrupted,
+    NewJob,
     RetryStrategy,
     conf,
     create_queue_worker,
     enqueue,
+    enqueue_many,
     job_handler,
     names,
     signals,
@@ -71,6 +74,18 @@ def texts() -> list[str]:
 def events() -> Any:
     with told() as events:
         yield events
+
+
+@plain_or_atomic
+def test_a_handler_enqueues_jobs_with_ids_of_its_own(claim: ClaimConnection, atomic: bool) -> None:
+    jobs = [NewJob("tests/many", job_id=uuid4()) for _ in range(2)]
+    job_handler("tests/outer", atomic=atomic)(lambda payload: enqueue_many(jobs) and None)
+    enqueue("tests/outer")
+
+    assert run(claim) is True
+
+    assert archived() == [(":success", 1)]
+    assert len(queued()) == 2
 
 
 # -- What it returns -------------------------------------------------------------------------------------------------

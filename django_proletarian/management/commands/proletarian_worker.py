@@ -20,9 +20,12 @@ from django.utils.connection import ConnectionDoesNotExist
 
 from django_proletarian import QueueWorker, names
 from django_proletarian.api import worker_options
-from django_proletarian.conf import heartbeat_path, worker_processes
+from django_proletarian.conf import heartbeat_path, settings, worker_processes
+from django_proletarian.handlers import registered
 from django_proletarian.log import EventLog, log_to_stderr
+from django_proletarian.names import shown
 from django_proletarian.outage import explained
+from django_proletarian.suggestions import did_you_mean
 from django_proletarian.vital_signs import LastPoll, VitalSigns
 from django_proletarian.worker_process import exit_now, keep_house, report, report_on_signal
 
@@ -134,6 +137,7 @@ class Command(BaseCommand):
 
         log_to_stderr(options["verbosity"])
         given = given_options(options)
+        self.warn_of_misspelt_queues(given["queues"])
         with told_as_command_errors():
             plan = Plan(
                 given=given,
@@ -155,8 +159,10 @@ class Command(BaseCommand):
         # First of all: a signal while the worker starts must stop it too.
         with stopping_on_signals(ends) if signals else nullcontext():
             log_to_stderr(options["verbosity"])
+            given = given_options(options)
+            self.warn_of_misspelt_queues(given["queues"])
             with told_as_command_errors():
-                worker = QueueWorker(worker_options(**given_options(options)))
+                worker = QueueWorker(worker_options(**given))
                 path = heartbeat_path(options["heartbeat_file"])
             with showing_vital_signs(worker, path) if self.is_from_shell else nullcontext() as signs:
                 worker.start(on_end=lambda: ends.put(BY_ITSELF))
@@ -170,6 +176,14 @@ class Command(BaseCommand):
         if worker.error is not None:
             text = explained(worker.error, worker.options.database, worker.options.tables)
             raise CommandError(text) from worker.error
+
+    def warn_of_misspelt_queues(self, queues: list[str] | None) -> None:
+        """Warn of queues that no handler and no setting names, if one that is named is near; others are Clojure's."""
+        known = {*settings().queues, settings().queue, *(handler.queue for handler in registered() if handler.queue)}
+        for queue in queues or ():
+            meant = did_you_mean(queue, known) if queue not in known else ""
+            if meant:
+                self.stderr.write(self.style.WARNING(f"No handler and no setting names queue {shown(queue)}. {meant}"))
 
 
 def given_options(options: dict[str, Any]) -> dict[str, Any]:
