@@ -19,9 +19,10 @@ from django_proletarian.tables import Tables, for_tables
 
 MOST_QUEUES = 500  # that are told apart
 MOST_LOOKED_AT = 50_000  # rows, for a filter that no index serves
+LEAST_LOOKED_AT = 100  # rows of each queue, however many queues there are
 MOST_SEARCHED = 10_000  # rows, for a text in payloads, which are longer than all else
 MOST_OF_A_PAYLOAD = 10_000  # characters that are searched
-MOST_FOUND = 20_000  # jobs
+MOST_FOUND = 10_000  # jobs
 
 # From each queue to the next by one look into the index, since DISTINCT would read all of it.
 QUEUES_IN_USE: LiteralString = """
@@ -102,7 +103,7 @@ SELECT count(*), array_agg(job_id) FILTER (
 def find_jobs(cursor: CursorWrapper, tables: Tables, wanted: Wanted) -> Found:
     """The jobs that are wanted, among those of each queue that are due first."""
     most = MOST_SEARCHED if wanted.text else MOST_LOOKED_AT
-    limit = max(most // max(1, len(wanted.queues)), 100)
+    limit = max(most // max(1, len(wanted.queues)), LEAST_LOOKED_AT)
     values = {
         "queues": list(wanted.queues),
         "job_type": wanted.job_type,
@@ -116,7 +117,8 @@ def find_jobs(cursor: CursorWrapper, tables: Tables, wanted: Wanted) -> Found:
         "limit": limit,
     }
     cursor.execute(for_tables(FIND_JOBS, tables), values)
-    counts, found = [], []
+    counts: list[int] = []
+    found: list[UUID] = []
     for count, job_ids in cursor.fetchall():
         counts.append(count)
         found += job_ids or []
@@ -188,6 +190,6 @@ def spans_with_archived_jobs(cursor: CursorWrapper, tables: Tables, spans: Seque
 
 
 def _present(cursor: CursorWrapper, statement: str, spans: Sequence[Span], queues: list[str]) -> list[Span]:
-    values = {"since": [since for since, _ in spans], "before": [before for _, before in spans], "queues": queues}
-    cursor.execute(statement, values)
+    since, before = [since for since, _ in spans], [before for _, before in spans]
+    cursor.execute(statement, {"since": since, "before": before, "queues": queues})
     return [spans[number - 1] for (number,) in sorted(cursor.fetchall())]

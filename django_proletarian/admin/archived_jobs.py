@@ -16,7 +16,7 @@ from django_proletarian import conf, job_search
 from django_proletarian.admin.attempts import last_errors
 from django_proletarian.admin.filters import FinishedFilter, JobTypeFilter, QueueFilter, StatusFilter
 from django_proletarian.admin.lists import IndexedChangeList
-from django_proletarian.admin.stored_jobs import StoredJobAdmin
+from django_proletarian.admin.stored_jobs import StoredJobAdmin, with_text
 from django_proletarian.admin.words import STATUSES, badge, from_now, how_long, to_the_second, told
 from django_proletarian.models import ArchivedJob
 
@@ -49,8 +49,7 @@ class ArchivedJobAdmin(StoredJobAdmin):
                 return queryset
             most = job_search.MOST_SEARCHED if cl.query else job_search.MOST_LOOKED_AT
             end = job_search.end_of_window(cursor, tables, since=since, before=before, failures=failures, most=most)
-        if cl.query:
-            queryset = queryset.filter(payload_text__icontains=cl.query)
+        queryset = with_text(queryset, cl.query)
         if end is None:
             return queryset
         cl.notice = _("The newest %(count)s were looked at, back to %(date)s. Choose a date to look further back.") % {

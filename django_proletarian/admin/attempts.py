@@ -161,7 +161,7 @@ class JobAttemptAdmin(ListAdmin):
             return ""
         return last_line(attempt.outcome, attempt.exception_class, attempt.message)
 
-    @admin.display(description=gettext_lazy("worker"), empty_value="–")
+    @admin.display(description=gettext_lazy("worker"))
     def worker(self, attempt: JobAttempt) -> str | None:
         return attempt.worker_id
 
@@ -179,15 +179,15 @@ class JobAttemptAdmin(ListAdmin):
     def took(self, attempt: JobAttempt) -> str:
         return how_long(attempt.finished_at - attempt.started_at)
 
-    @admin.display(description=gettext_lazy("message"), empty_value="–")
+    @admin.display(description=gettext_lazy("message"))
     def message_shown(self, attempt: JobAttempt) -> SafeString | None:
         return preformatted(attempt.message)
 
-    @admin.display(description=gettext_lazy("traceback"), empty_value="–")
+    @admin.display(description=gettext_lazy("traceback"))
     def traceback_shown(self, attempt: JobAttempt) -> SafeString | None:
         return preformatted(attempt.traceback)
 
-    @admin.display(description=gettext_lazy("result, as stored"), empty_value="–")
+    @admin.display(description=gettext_lazy("result, as stored"))
     def result_shown(self, attempt: JobAttempt) -> SafeString | None:
         return preformatted(attempt.result)
 

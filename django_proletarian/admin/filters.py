@@ -165,7 +165,7 @@ class DateFilter(Filter):
 
         yield {"selected": self.chosen is None, "query_string": link(None), "display": _("Any date")}
         for span in self.chosen.way_down if self.chosen else []:
-            yield {"selected": span == self.chosen, "query_string": link(span.key), "display": f"‹ {span.words}"}
+            yield {"selected": span == self.chosen, "query_string": link(span.key), "display": f"« {span.words}"}
         for key, words in self.lookup_choices:
             yield {"selected": False, "query_string": link(str(key)), "display": words}
 

@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy
 from django_proletarian import conf, job_search, names
 from django_proletarian.admin.filters import JobTypeFilter, NextRunFilter, QueueFilter, StateFilter
 from django_proletarian.admin.lists import IndexedChangeList, as_uuid
-from django_proletarian.admin.stored_jobs import StoredJobAdmin
+from django_proletarian.admin.stored_jobs import StoredJobAdmin, with_text
 from django_proletarian.admin.words import STATES, badge, from_now, how_long, told
 from django_proletarian.job_states import JobState, running_jobs, state_of
 from django_proletarian.models import ArchivedJob, Job
@@ -40,7 +40,7 @@ class JobAdmin(StoredJobAdmin):
         with connections[self.database].cursor() as cursor:
             tables = conf.settings().tables
             if state == JobState.RUNNING:  # few, and found already
-                return queryset.filter(payload_text__icontains=cl.query) if cl.query else queryset
+                return with_text(queryset, cl.query)
             by_index = not cl.query and not cl.chosen("job_type")
             if state == JobState.RETRYING and not job_search.has_retrying_index(cursor, tables):
                 by_index = False
@@ -56,8 +56,8 @@ class JobAdmin(StoredJobAdmin):
             found = job_search.find_jobs(cursor, tables, self._wanted(cl, queues, state))
         if not found.is_complete:
             cl.notice = _(
-                "%(count)s jobs were looked at, those that run next in each queue. Choose a queue, a state or a date to "
-                "look at others."
+                "%(count)s jobs were looked at, those that run next in each queue. Choose a queue, a state or a date "
+                "to look at others."
             ) % {"count": f"{found.looked_at:,}"}
         return queryset.filter(pk__in=found.job_ids)
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 from uuid import UUID
 
 from django_proletarian.transit import URI, Char, Keyword, Symbol, TaggedValue
@@ -92,43 +93,34 @@ def _on_one_line(value: object) -> str:
     return " ".join(line.strip() for line in "".join(_pieces(value, 0)).split("\n"))
 
 
-def _scalar(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
-        case Keyword():
-            return f":{value}"
-        case Symbol():
-            return f"{value} (symbol)"
-        case Char():
-            return f"{_quoted(value)} (character)"
-        case URI():
-            return f"{value} (URI)"
-        case str():
-            return _quoted(value)
-        case bytes():
-            return f"{base64.b64encode(value[:MOST_SHOWN]).decode()} (base64, {len(value):,} bytes)"
-        case UUID():
-            return f"{value} (UUID)"
-        case datetime():
-            return f"{value.isoformat(sep=' ', timespec='milliseconds')} (instant)"
-        case date():
-            return f"{value.isoformat()} (date)"
-        case time():
-            return f"{value.isoformat()} (time)"
-        case timedelta():
-            return f"{value} (duration)"
-        case Decimal():
-            return f"{value} (decimal)"
-        case Fraction():
-            return f"{value} (ratio)"
-        case int() | float():
-            return str(value)
-        case _:
-            return repr(value)
-
-
 def _quoted(text: str) -> str:
     return json.dumps(str(text), ensure_ascii=False)
+
+
+# The first type that fits counts: the kinds of text before text, a datetime before a date.
+SCALARS: tuple[tuple[type | tuple[type, ...], Callable[[Any], str]], ...] = (
+    (bool, lambda value: "true" if value else "false"),
+    (Keyword, lambda value: f":{value}"),
+    (Symbol, lambda value: f"{value} (symbol)"),
+    (Char, lambda value: f"{_quoted(value)} (character)"),
+    (URI, lambda value: f"{value} (URI)"),
+    (str, _quoted),
+    (bytes, lambda value: f"{base64.b64encode(value[:MOST_SHOWN]).decode()} (base64, {len(value):,} bytes)"),
+    (UUID, lambda value: f"{value} (UUID)"),
+    (datetime, lambda value: f"{value.isoformat(sep=' ', timespec='milliseconds')} (instant)"),
+    (date, lambda value: f"{value.isoformat()} (date)"),
+    (time, lambda value: f"{value.isoformat()} (time)"),
+    (timedelta, lambda value: f"{value} (duration)"),
+    (Decimal, lambda value: f"{value} (decimal)"),
+    (Fraction, lambda value: f"{value} (ratio)"),
+    ((int, float), str),
+)
+
+
+def _scalar(value: object) -> str:
+    if value is None:
+        return "null"
+    for kind, shown in SCALARS:
+        if isinstance(value, kind):
+            return shown(value)
+    return repr(value)

@@ -63,7 +63,8 @@ class Span:
 
     @property
     def words(self) -> str:
-        begin = datetime(*self.parts, *(1, 1)[len(self.parts) - 1 :])
+        year, month, day, hour = (*self.parts, *(1, 1, 0)[len(self.parts) - 1 :])
+        begin = datetime(year, month, day, hour)
         match len(self.parts):
             case 1:
                 return str(begin.year)

@@ -25,6 +25,7 @@ from django_proletarian.admin.lists import ListAdmin, as_uuid
 from django_proletarian.admin.payloads import readable
 from django_proletarian.admin.words import from_now, told
 from django_proletarian.errors import PayloadDecodeError
+from django_proletarian.job_search import MOST_OF_A_PAYLOAD
 from django_proletarian.models import StoredJob
 
 MOST_DECODED = 1_000_000  # characters of a payload; a longer one is not decoded for a look
@@ -111,6 +112,17 @@ class StoredJobAdmin(ListAdmin):
             attempts: list[AttemptView] = attempts_of(self.database, job_id)
             return {**payload_shown(payload), **handler_shown(job_type), "attempts": attempts}
         return {}
+
+
+def with_text(queryset: QuerySet[Any], text: str) -> QuerySet[Any]:
+    """Those whose payload has `text` in it as it is stored, in large or small letters; all of them for an empty one."""
+    if not text:
+        return queryset
+    # The server decompresses no more of a long payload than that.
+    found: QuerySet[Any] = queryset.alias(searched=Left("payload_text", MOST_OF_A_PAYLOAD)).filter(
+        searched__icontains=text
+    )
+    return found
 
 
 def database_now(database: str) -> datetime:

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
@@ -42,9 +41,6 @@ class WorkerAdmin(ListAdmin):
         if worker is not None:
             self.prepare([worker])
         return worker
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return super().get_queryset(request)
 
     def prepare(self, rows: list[Any]) -> None:
         now = database_now(self.database)
@@ -98,10 +94,10 @@ class WorkerAdmin(ListAdmin):
     def version_shown(self, worker: Worker) -> str:
         return worker.version
 
-    @admin.display(description=gettext_lazy("running jobs"), empty_value=gettext_lazy("none"))
-    def running_jobs(self, worker: Worker) -> SafeString | None:
+    @admin.display(description=gettext_lazy("running jobs"))
+    def running_jobs(self, worker: Worker) -> str:
         if not worker.running:
-            return None
+            return _("none")
         name = f"{self.admin_site.name}:{Job._meta.app_label}_{Job._meta.model_name}_change"
         items = (
             (
