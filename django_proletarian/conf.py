@@ -20,9 +20,9 @@ from django.core.signals import setting_changed
 from django.db import connections
 from django.utils.module_loading import import_string
 
-from django_proletarian import names, setting_values
+from django_proletarian import names, priorities, setting_values
 from django_proletarian.attempts import RecordAttempts
-from django_proletarian.handlers import Handler
+from django_proletarian.handlers import Handler, registered
 from django_proletarian.handlers import handler_of as registered_handler_of
 from django_proletarian.heartbeat import default_path
 from django_proletarian.serializers import Serializer
@@ -329,6 +329,7 @@ def worker_options(
         values["worker_id"] = f"proletarian[{','.join(names.shown(queue) for queue in chosen)}]"
     return WorkerOptions(
         queues=chosen,
+        own_queues=own_queues(),
         database=database,
         tables=settings().tables,
         serializer=serializer(),
@@ -338,6 +339,24 @@ def worker_options(
         max_jobs=None if max_jobs is None else _read_given("threads", max_jobs, shown_as="max_jobs"),
         **values,
     )
+
+
+def own_queues() -> frozenset[str]:
+    """The queues that the settings and the handlers name: none is another's level, whatever it looks like."""
+    handlers = {handler.queue for handler in registered() if handler.queue is not None}
+    return frozenset({settings().queue, *settings().queues, *handlers})
+
+
+def queue_and_priority(name: str) -> tuple[str, int]:
+    """The queue and the priority of the jobs that are stored under this queue's name."""
+    return (name, 0) if name in own_queues() else priorities.split(name)
+
+
+def levels_of(queues: Iterable[str]) -> tuple[str, ...]:
+    """All names under which jobs of `queues` may be stored that have a priority."""
+    asked = list(queues)
+    own = own_queues().union(asked)
+    return tuple(level for queue in asked for level in priorities.levels(queue) if level not in own)
 
 
 def worker_processes(**given: object) -> dict[str, Any]:

@@ -293,7 +293,7 @@ def _literal(pgconn: PGconn, value: object) -> str:
     if isinstance(value, datetime):
         return f"'{value.astimezone(UTC).isoformat()}'"
     if isinstance(value, list):
-        return f"ARRAY[{', '.join(_literal(pgconn, item) for item in value)}]"
+        return f"ARRAY[{', '.join(_literal(pgconn, item) for item in value)}]" if value else "'{}'"
     return f"'{value}'"
 
 

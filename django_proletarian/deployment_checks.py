@@ -156,10 +156,12 @@ def _unattended_queues(cursor: CursorWrapper, alias: str, tables: Tables) -> Ite
     """W009: jobs are due in a queue that no worker works on."""
     attended = deployment.queues_with_workers(cursor, tables)
     for state in queue_states(cursor, tables, []):
-        if names.to_stored(state.queue) in attended or (state.oldest_due or 0.0) < UNATTENDED_FOR:
+        queue, _priority = conf.queue_and_priority(state.queue)
+        is_attended = not attended.isdisjoint((names.to_stored(queue), names.to_stored(state.queue)))
+        if is_attended or (state.oldest_due or 0.0) < UNATTENDED_FOR:
             continue
-        shown = names.shown(state.queue)
-        meant = did_you_mean(state.queue, map(names.from_stored, attended))
+        shown = names.shown(queue)
+        meant = did_you_mean(queue, map(names.from_stored, attended))
         yield warning(
             "W009",
             f'Queue {shown} in database "{alias}" has jobs that have been due for '

@@ -22,6 +22,7 @@ from psycopg.errors import InvalidSqlStatementName
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
+from django_proletarian import priorities
 from django_proletarian.tables import Tables, for_tables
 
 
@@ -201,6 +202,10 @@ _name = functools.lru_cache(maxsize=1000)(_escaped)
 
 @functools.lru_cache(maxsize=1000)
 def sleepers_key(tables: Tables, stored_queue: str) -> int:
-    """The advisory lock of the workers that sleep on a queue, and the payload of the notifications that wake them."""
-    digest = hashlib.blake2b(f"{tables.job} {stored_queue}".encode(), digest_size=8).digest()
+    """The advisory lock of the workers that sleep on a queue, and the payload of the notifications that wake them.
+
+    All priorities of a queue share one, since a worker is asked for the queue.
+    """
+    queue, _priority = priorities.split(stored_queue)
+    digest = hashlib.blake2b(f"{tables.job} {queue}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)

@@ -18,6 +18,7 @@ from django_proletarian import names
 from django_proletarian.connection import ClaimConnection
 from django_proletarian.event_loop import close_event_loop
 from django_proletarian.interrupting import Stop
+from django_proletarian.levels import Levels
 from django_proletarian.listener import Listener
 from django_proletarian.log import EventLog
 from django_proletarian.outage import Backoff, Outage, is_permanent, is_transient
@@ -54,6 +55,7 @@ class QueueWorker:
             stored = [names.to_stored(queue) for queue in options.queues]
             name = f"{options.worker_id}-listener"
             self._listener = Listener(options.listen_database, name, options.tables, stored, self._turn.hurry)
+        self._levels = Levels(options.tables, options.queues, options.own_queues)
         self._session_lock = session_lock(options.tables)
         self._pruner: Pruner | None = None
         if options.retention and not options.drain:
@@ -206,7 +208,7 @@ class QueueWorker:
             # From here on the listener hears of every new job. Look once more for those that came just before, and from
             # time to time for those that nobody announces.
             first = [] if self._row is None else self._row.if_due(claim)
-            due_in = seconds_to_next_job(claim, options.tables, options.queues, options.now(), first=first)
+            due_in = seconds_to_next_job(claim, options.tables, self._levels, options.now(), first=first)
             self._note_answer(log)
             if due_in is not None and due_in <= options.idle_polling_interval:
                 self._turn.sleep(due_in)
@@ -243,6 +245,7 @@ class QueueWorker:
             bounds=bounds,
             on_claimed=claimed,
             slot=slot,
+            levels=self._levels,
         )
         self._note_answer(log)
         if ran is False and not self._stop.is_set():

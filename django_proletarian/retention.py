@@ -47,6 +47,7 @@ class Old:
     older_than: float  # seconds since finished_at
     status: str | None = None  # None for any
     queues: tuple[str, ...] | None = None  # None for all
+    levels: tuple[str, ...] = ()  # names under which jobs of these queues are stored that have a priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ def _for_archive(statement: LiteralString, tables: Tables, limit: int | None = N
 def _stored(old: Old) -> tuple[str | None, list[str] | None]:
     return (
         None if old.status is None else names.to_stored(old.status),
-        None if old.queues is None else [names.to_stored(queue) for queue in old.queues],
+        None if old.queues is None else [names.to_stored(queue) for queue in (*old.queues, *old.levels)],
     )
 
 

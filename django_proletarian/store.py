@@ -19,6 +19,7 @@ from psycopg.errors import LockNotAvailable
 
 from django_proletarian import names
 from django_proletarian.connection import COMMIT, ClaimConnection, Statement
+from django_proletarian.levels import Levels, levels_of
 from django_proletarian.tables import Tables, for_tables
 
 
@@ -51,24 +52,26 @@ class ClaimBounds:
         self._since: dict[str, float] = {}
         self._from_the_beginning_at: dict[str, float] = {}
 
-    def to_try(self, queues: Sequence[str]) -> Iterator[tuple[str, float | None]]:
-        """Queues with the bounds to claim with, one after another until a job is found; None for no bound.
+    def rounds(self, queues: Sequence[str]) -> Iterator[list[tuple[str, float | None]]]:
+        """Queues with the bounds to claim with, a statement's worth at once, until a job is found; None for no bound.
 
         A queue that is empty but for entries of jobs that are gone must not cost each claim of the next queue a walk
         over them, so all queues are tried within their bounds first.
         """
+        first: list[tuple[str, float | None]] = []
         bounded = []
         for queue in queues:
             since = self._since.get(queue)
             if since is not None and time.monotonic() - self._from_the_beginning_at[queue] < self._seconds:
                 bounded.append(queue)
-                yield queue, since
+                first.append((queue, since))
             else:
                 self._from_the_beginning_at[queue] = time.monotonic()
-                yield queue, None
-        for queue in bounded:
-            self._from_the_beginning_at[queue] = time.monotonic()
-            yield queue, None
+                first.append((queue, None))
+        yield first
+        if bounded:
+            self._from_the_beginning_at.update(dict.fromkeys(bounded, time.monotonic()))
+            yield [(queue, None) for queue in bounded]
 
     def claimed(self, queue: str, process_at: float) -> None:
         """Note the process_at, in seconds since 1970, of a job that was just claimed."""
@@ -93,6 +96,26 @@ SELECT job_id, job_type, payload, attempts,
        FOR UPDATE SKIP LOCKED
   ) AS next
 """
+# Queue after queue in one statement. The outer limit ends the loop with the last job that is wanted, so that no more
+# are locked than are returned; the order is that in which the loop comes by them, and is not sorted.
+CLAIM_DUE_JOBS_OF_QUEUES: LiteralString = """
+SELECT next.job_id, next.job_type, next.payload, next.attempts,
+       date_part('epoch', next.enqueued_at), date_part('epoch', next.process_at),
+       (SELECT 1 FROM {archived_job} AS archived WHERE archived.job_id = next.job_id), asked.place
+  FROM unnest($1, $3) WITH ORDINALITY AS asked (queue, since, place)
+ CROSS JOIN LATERAL (
+    SELECT *
+      FROM {job}
+     WHERE queue = asked.queue
+       AND process_at <= COALESCE($2, statement_timestamp())
+       AND process_at >= COALESCE(to_timestamp(asked.since), '-infinity')
+     ORDER BY process_at
+     LIMIT {{limit}}
+       FOR UPDATE SKIP LOCKED
+  ) AS next
+ ORDER BY asked.place
+ LIMIT {{limit}}
+"""
 
 
 def claim_due_jobs(
@@ -106,7 +129,7 @@ def claim_due_jobs(
     only: UUID | None = None,
     first: Sequence[str] = (),
 ) -> list[ClaimedJob]:
-    """Begin a transaction, then lock and return the oldest due jobs, at most `limit`, of the first queue that has any.
+    """Begin a transaction, then lock and return at most `limit` due jobs: the first queue's, oldest first, and so on.
 
     The locks last until the transaction of `claim` ends. If nothing is due no transaction is open. `now` replaces the
     database's clock (aware; None means the clock itself). `only` is the id of the one job that is wanted. `first` are
@@ -115,16 +138,24 @@ def claim_due_jobs(
     Source: proletarian/db.clj, get-next-job.
     """
     bounds = bounds or ClaimBounds()
-    statement = claim_statement(tables, limit, one_job=only is not None)
-    wanted = () if only is None else (only,)
     opening = [*first, claim.begin()]
-    for queue, since in bounds.to_try(queues):
-        rows = claim.send(*opening, claim.call(statement, names.to_stored(queue), now, since, *wanted))
+    for asked in bounds.rounds(queues):
+        if len(asked) == 1:
+            [(queue, since)] = asked
+            statement = claim_statement(tables, limit, one_job=only is not None)
+            wanted = () if only is None else (only,)
+            call = claim.call(statement, names.to_stored(queue), now, since, *wanted)
+            jobs = [_claimed_job(queue, row) for row in claim.send(*opening, call)]
+        else:
+            stored = [names.to_stored(queue) for queue, _ in asked]
+            numbers = ",".join("NULL" if since is None else str(since) for _, since in asked)
+            call = claim.call(claim_of_queues_statement(tables, limit), stored, now, f"{{{numbers}}}")
+            jobs = [_claimed_job(asked[int(place) - 1][0], row) for *row, place in claim.send(*opening, call)]
         opening = []
-        if rows:
-            jobs = [_claimed_job(queue, row) for row in rows]
+        if jobs:
             # The oldest, since those of a batch that are not begun are due again at once.
-            bounds.claimed(queue, jobs[0].process_at)
+            for job in reversed(jobs):
+                bounds.claimed(job.queue, job.process_at)
             return jobs
     claim.send(COMMIT)
     return []
@@ -141,6 +172,13 @@ def claim_statement(tables: Tables, limit: int, *, one_job: bool = False) -> Sta
     if one_job:
         return Statement("proletarian_claim_one", (*types, "uuid"), text)
     return Statement(f"proletarian_claim_{limit}", types, text)
+
+
+@functools.cache
+def claim_of_queues_statement(tables: Tables, limit: int) -> Statement:
+    """The claim of at most `limit` jobs of several queues."""
+    text = for_tables(CLAIM_DUE_JOBS_OF_QUEUES, tables).format(limit=limit)
+    return Statement(f"proletarian_claim_of_queues_{limit}", ("text[]", "timestamptz", "float8[]"), text)
 
 
 def _claimed_job(queue: str, row: Sequence[Any]) -> ClaimedJob:
@@ -297,8 +335,12 @@ def claim_crashed_job(
 
 # One statement, outside a transaction, so that an idle worker sends one query. The locks end with it.
 NEXT_DUE: LiteralString = """
+WITH {{levels}}
 SELECT min(COALESCE(due.seconds, later.seconds))
-  FROM unnest($1) AS asked (queue)
+  FROM (SELECT unnest($1)
+         UNION
+        SELECT queue FROM levels
+         WHERE queue ~ '[+-]([1-9][0-9]?|100)$' AND queue <> ALL ($3)) AS asked (queue)
   LEFT JOIN LATERAL (
     SELECT 0::float8 AS seconds
       FROM {job}
@@ -318,13 +360,19 @@ SELECT min(COALESCE(due.seconds, later.seconds))
 
 
 def seconds_to_next_job(
-    claim: ClaimConnection, tables: Tables, queues: Sequence[str], now: datetime | None, *, first: Sequence[str] = ()
+    claim: ClaimConnection, tables: Tables, levels: Levels, now: datetime | None, *, first: Sequence[str] = ()
 ) -> float | None:
-    """Seconds until a job of `queues` can be claimed; 0 if one can be now, None if none is known.
+    """Seconds until a job of the queues, whatever its priority, can be claimed; 0 if one can be now, None if none is.
 
     `first` are statements to send in the same message before.
     """
-    statement = _statement("proletarian_next_due", NEXT_DUE, ("text[]", "timestamptz"), tables)
-    asked = [names.to_stored(queue) for queue in queues]
-    [(seconds,)] = claim.send(*first, claim.call(statement, asked, now))
+    call = claim.call(next_due_statement(tables), levels.asked, now, levels.own)
+    [(seconds,)] = claim.send(*first, call)
     return None if seconds is None else float(seconds)
+
+
+@functools.cache
+def next_due_statement(tables: Tables) -> Statement:
+    """The look for the next due job."""
+    text = for_tables(NEXT_DUE, tables).format(levels=levels_of(tables))
+    return Statement("proletarian_next_due", ("text[]", "timestamptz", "text[]"), text)

@@ -36,6 +36,7 @@ from django_proletarian.handlers_connections import HandlersConnections
 from django_proletarian.interrupting import Stop
 from django_proletarian.interrupts import current_stop
 from django_proletarian.job import Job, told_of
+from django_proletarian.levels import Levels
 from django_proletarian.log import Event, EventLog
 from django_proletarian.polling import JobBudget
 from django_proletarian.retry import (
@@ -73,6 +74,7 @@ class WorkerOptions:
 
     worker_id: str
     queues: tuple[str, ...]  # drained in this order
+    own_queues: frozenset[str] = frozenset()  # names that are no other queue's levels, although they may look so
     database: str  # alias
     tables: Tables
     serializer: Serializer
@@ -223,9 +225,12 @@ def process_jobs(
     on_claimed: Callable[[], object] = lambda: None,
     on_decided: OnDecided | None = None,
     slot: Slot | None = None,
+    levels: Levels | None = None,
     only: UUID | None = None,
 ) -> bool | None:
     """Process one due job after another, always of the first of `queues` that has one, until none is due.
+
+    Of a queue the highest priority comes first; `levels` are those of the queues, if threads share what they know.
 
     Ends too when a stop is asked, a job is interrupted, or the budget is spent. Each job, or each batch of them, is a
     transaction; what became of it goes to the server in the same message as the next claim: one round trip.
@@ -235,15 +240,18 @@ def process_jobs(
     """
     slot = slot or Slots.private(1).slot(1)
     thread = WorkerThread(options=options, claim=claim, stop=stop, log=log, slot=slot, on_decided=on_decided)
+    levels = levels or Levels(options.tables, queues, options.own_queues)
     result: bool | None = None
     settled: list[str] = []  # SQL that ends the transaction before
     permits = 0
     token = current_stop.set(stop)
     try:
         while permits := budget.take(options.batch_size):
-            jobs = claim_due_jobs(
-                claim, options.tables, queues, options.now(), limit=permits, bounds=bounds, only=only, first=settled
-            )
+            # At first there is no time to lose: a level that is not known is found when there is no other job.
+            may_look = only is None and (result is not None or levels.are_unknown)
+            if may_look and levels.look_if_due(claim, options.now(), first=settled):
+                settled = []
+            jobs = claim_next(thread, levels, limit=permits, bounds=bounds, only=only, first=settled)
             settled = []
             if jobs:
                 on_claimed()
@@ -269,6 +277,24 @@ def process_jobs(
     finally:
         current_stop.reset(token)
     return result
+
+
+def claim_next(
+    thread: WorkerThread,
+    levels: Levels,
+    *,
+    limit: int,
+    bounds: ClaimBounds,
+    only: UUID | None,
+    first: Sequence[str],
+) -> list[ClaimedJob]:
+    """Claim due jobs of the levels that are known, or if there are none, of those that have come since."""
+    claim, options = thread.claim, thread.options
+    tables, now = options.tables, options.now()
+    jobs = claim_due_jobs(claim, tables, levels.queues, now, limit=limit, bounds=bounds, only=only, first=first)
+    if not jobs and only is None and levels.look(claim, now):
+        jobs = claim_due_jobs(claim, tables, levels.queues, now, limit=limit, bounds=bounds)
+    return jobs
 
 
 Finished = Sequence[tuple[Attempt, Verdict]]

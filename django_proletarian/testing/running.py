@@ -70,7 +70,8 @@ def run_jobs(
 ) -> list[JobRun]:
     """Run the jobs that are due, as a worker does, and return what happened to each, in order.
 
-    `queue` None means every queue. Jobs and retries that come due meanwhile run too, unless `until_empty` is False.
+    `queue` None means every queue. Of what is due the highest priority runs first. Jobs and retries that come due
+    meanwhile run too, unless `until_empty` is False.
     With `now`, jobs that are due by then run, and that is when they finish and from when retries count. Within a
     transaction, as in a TestCase, all of it takes place there; outside, jobs are committed. `using` None asks the
     routers for the database.
@@ -110,10 +111,13 @@ def run_jobs(
 DUE_JOBS: LiteralString = """
 SELECT queue, job_id
   FROM {job}
+ CROSS JOIN LATERAL (
+    SELECT CASE WHEN queue <> ALL ($5) THEN substring(queue FROM '[+-](?:[1-9][0-9]?|100)$')::int END AS priority
+  ) AS told
  WHERE process_at <= COALESCE($1, statement_timestamp())
-   AND queue = COALESCE($2, queue)
+   AND ($2 IS NULL OR queue = ANY ($2))
    AND job_id <> ALL ($3)
- ORDER BY process_at, enqueued_at, ctid
+ ORDER BY COALESCE(priority, 0) DESC, process_at, enqueued_at, {job}.ctid
  LIMIT $4
 """
 
@@ -122,10 +126,11 @@ def _due_jobs(
     claim: ClaimConnection, options: WorkerOptions, queue: str | None, but: list[UUID], most: int | None
 ) -> list[tuple[str, UUID]]:
     # On the claim's connection, so that assertNumQueries counts what handlers ask, and nothing of ours.
-    types = ("timestamptz", "text", "uuid[]", "int8")
+    types = ("timestamptz", "text[]", "uuid[]", "int8", "text[]")
     statement = Statement("due_jobs", types, for_tables(DUE_JOBS, options.tables))
-    stored = None if queue is None else names.to_stored(queue)
-    rows = claim.send(claim.inline(statement, options.now(), stored, but, most))
+    stored = None if queue is None else [names.to_stored(name) for name in (queue, *conf.levels_of([queue]))]
+    own = [names.to_stored(name) for name in options.own_queues]
+    rows = claim.send(claim.inline(statement, options.now(), stored, but, most, own))
     return [(names.from_stored(stored), UUID(job_id)) for stored, job_id in rows]
 
 

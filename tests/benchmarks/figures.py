@@ -24,7 +24,7 @@ from tests.benchmarks.pgbench import (
     ONE_STATEMENT_FOR_100_JOBS,
     transactions_a_second,
 )
-from tests.benchmarks.server import INSERT_ROW, Server
+from tests.benchmarks.server import INSERT_ROW, QUEUE, Server
 from tests.benchmarks.workers import command_knows, drain, idle_worker, tenths
 
 RATIO = "ratio"
@@ -192,6 +192,16 @@ def drain_with_many_scheduled(bench: Bench) -> dict[str, float]:
     return bench.compare(many_scheduled=partial(drain_beside, sizes.many), none_scheduled=partial(drain_beside, 0))
 
 
+def drain_beside_scheduled_priorities(bench: Bench) -> dict[str, float]:
+    server, sizes = bench.server, bench.sizes
+
+    def drain_beside(scheduled: int) -> float:
+        server.fill(sizes.jobs, scheduled=scheduled, scheduled_queue=f"{QUEUE}+100")
+        return drain(server, sizes.jobs)
+
+    return bench.compare(many_scheduled=partial(drain_beside, sizes.many), none_scheduled=partial(drain_beside, 0))
+
+
 def drain_beside_old_transaction(bench: Bench) -> dict[str, float]:
     server, jobs = bench.server, bench.sizes.jobs_beside_old_transaction
     server.fill(jobs)
@@ -355,6 +365,13 @@ FIGURES = (
         title="drain with 1,000,000 jobs scheduled for tomorrow in the same queue / with none",
         unit="jobs/s",
         measure=drain_with_many_scheduled,
+        goals=(Goal(at_least=0.95),),
+    ),
+    Figure(
+        name="drain-priorities-scheduled",
+        title="drain with 1,000,000 jobs of a higher priority scheduled for tomorrow / with none",
+        unit="jobs/s",
+        measure=drain_beside_scheduled_priorities,
         goals=(Goal(at_least=0.95),),
     ),
     Figure(

@@ -67,13 +67,13 @@ class Server:
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(script.encode())
 
-    def fill(self, jobs: int, job_type: str = NOTHING, *, scheduled: int = 0) -> None:
+    def fill(self, jobs: int, job_type: str = NOTHING, *, scheduled: int = 0, scheduled_queue: str = QUEUE) -> None:
         """Empty all tables, then put in `jobs` that became due a minute ago, and others that will be due tomorrow."""
         self.sql("TRUNCATE proletarian.job, proletarian.archived_job, project_row")
         # Before the rows come, since the first change to a page after a checkpoint writes all of it to the log.
         self.sql("CHECKPOINT")
         self.sql(FILL, QUEUE, job_type, STORED_PAYLOAD, jobs, -60)
-        self.sql(FILL, QUEUE, job_type, STORED_PAYLOAD, scheduled, 24 * 60 * 60)
+        self.sql(FILL, scheduled_queue, job_type, STORED_PAYLOAD, scheduled, 24 * 60 * 60)
         self.sql("VACUUM ANALYZE proletarian.job")
 
     def empty(self) -> None:

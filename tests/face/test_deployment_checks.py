@@ -222,6 +222,7 @@ def test_w008_threads_want_more_connections_than_the_server_has() -> None:
 def test_w009_jobs_are_due_in_a_queue_that_no_living_worker_works_on() -> None:
     sql(WORKER, '["shop/mail"]')
     enqueue("shop/receipt", queue="shop/mail")
+    enqueue("shop/receipt", queue="shop/mail", priority=5)
     enqueue("shop/receipt", queue="shop/mial")
     enqueue("shop/receipt", queue="reports", process_in=timedelta(days=1))
     assert found() == {}  # not yet

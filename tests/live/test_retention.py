@@ -6,6 +6,7 @@ import io
 import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -111,6 +112,15 @@ def test_status_and_queues_choose_however_few_rows_of_a_batch_they_mean() -> Non
         ("reports", "success"): 11,
         ("billing", "failure"): 2,
     }
+
+
+def test_a_queue_is_pruned_with_all_its_priorities_but_not_one_that_is_only_called_so(settings: Any) -> None:
+    settings.PROLETARIAN = {"QUEUES": ["mail-2"]}
+    for queue in ("mail", "mail+10", "mail-5", "mail-2", "mailing", "mail+101"):
+        archive(3, queue=queue)
+    said = prune("--older-than", "1d", "--queue", "mail")
+    assert said == "3 archived jobs pruned that finished more than 1d ago in mail.\n"
+    assert left() == {("mail-2", "success"): 1, ("mailing", "success"): 1, ("mail+101", "success"): 1}
 
 
 def test_jobs_that_all_finished_at_one_time_are_walked_past_in_batches() -> None:

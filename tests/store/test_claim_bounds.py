@@ -57,30 +57,33 @@ def enqueue_in_order(count: int, **options: Any) -> list[UUID]:
 
 
 def test_the_first_claim_of_a_queue_is_from_the_beginning() -> None:
-    assert list(ClaimBounds(FOR_EVER).to_try(["a"])) == [("a", None)]
+    assert list(ClaimBounds(FOR_EVER).rounds(["a"])) == [[("a", None)]]
 
 
 def test_a_bounded_claim_that_finds_nothing_is_followed_by_one_from_the_beginning() -> None:
     bounds = ClaimBounds(FOR_EVER)
-    list(bounds.to_try(["a"]))
+    list(bounds.rounds(["a"]))
     bounds.claimed("a", 12.5)
-    assert list(bounds.to_try(["a"])) == [("a", 12.5), ("a", None)]
-    assert list(bounds.to_try(["a"])) == [("a", 12.5), ("a", None)]
+    assert list(bounds.rounds(["a"])) == [[("a", 12.5)], [("a", None)]]
+    assert list(bounds.rounds(["a"])) == [[("a", 12.5)], [("a", None)]]
 
 
 def test_a_claim_is_from_the_beginning_when_the_last_such_is_long_ago() -> None:
     bounds = ClaimBounds(AT_ONCE)
-    list(bounds.to_try(["a"]))
+    list(bounds.rounds(["a"]))
     bounds.claimed("a", 12.5)
-    assert list(bounds.to_try(["a"])) == [("a", None)]
+    assert list(bounds.rounds(["a"])) == [[("a", None)]]
 
 
 def test_each_queue_has_a_bound_of_its_own_and_all_are_tried_within_theirs_first() -> None:
     bounds = ClaimBounds(FOR_EVER)
     for queue, process_at in [("a", 1.0), ("b", 2.0)]:
-        list(bounds.to_try([queue]))
+        list(bounds.rounds([queue]))
         bounds.claimed(queue, process_at)
-    assert list(bounds.to_try(["a", "b", "c"])) == [("a", 1.0), ("b", 2.0), ("c", None), ("a", None), ("b", None)]
+    assert list(bounds.rounds(["a", "b", "c"])) == [
+        [("a", 1.0), ("b", 2.0), ("c", None)],
+        [("a", None), ("b", None)],
+    ]
 
 
 # -- Nothing is overlooked -------------------------------------------------------------------------------------------
@@ -255,7 +258,7 @@ def test_the_bounded_claim_passes_over_20000_jobs_that_an_old_transaction_keeps(
         touched = [pages(claim, None)]
         for _ in range(20):
             assert len(next_jobs(claim, bounds, limit=1000)) == 1000
-            touched.append(pages(claim, next(bounds.to_try([DEFAULT]))[1]))
+            touched.append(pages(claim, next(bounds.rounds([DEFAULT]))[0][1]))
         from_the_beginning = pages(claim, None)
     # All of a thousand are due at one moment, that of the statement which enqueued them: so many are walked over.
     assert max(touched) < 100
@@ -275,7 +278,7 @@ def test_the_claims_of_jobs_due_one_after_another_touch_ever_the_same_few_pages(
         while (left := 20_500 - len(rows("proletarian.archived_job", "1"))) > 500:
             next_jobs(claim, bounds, limit=min(1000, left - 501))
             next_jobs(claim, bounds)
-        at_last = pages(claim, next(bounds.to_try([DEFAULT]))[1])
+        at_last = pages(claim, next(bounds.rounds([DEFAULT]))[0][1])
         from_the_beginning = pages(claim, None)
     assert at_last <= at_first + 10
     assert from_the_beginning > 200

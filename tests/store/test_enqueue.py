@@ -463,7 +463,7 @@ def test_who_watches_statements_sees_the_insert(warm: None, django_assert_num_qu
 
 @pytest.mark.django_db
 def test_a_watched_enqueue_works_on_queues_whose_lock_has_a_negative_number(django_assert_num_queries: Any) -> None:
-    queues = [f"queue-{number}" for number in range(20)]
+    queues = [f"queue{number}" for number in range(20)]
     keys = [inserts.sleepers_key(Tables(), f":{queue}") for queue in queues]
     assert min(keys) < 0 < max(keys)
     for queue in queues:

@@ -65,6 +65,18 @@ def test_a_job_of_the_tests_transaction_runs_and_is_archived_in_it(atomic: bool)
 
 
 @pytest.mark.django_db
+def test_the_highest_priority_runs_first_and_a_queue_has_all_its_priorities() -> None:
+    job_handler("tests/write")(write)
+    for priority in (-1, 0, 7):
+        enqueue("tests/write", priority, queue="mail", priority=priority)
+    enqueue("tests/write", "another", queue="other")
+    run_jobs(queue="mail")
+    assert texts() == ["7", "0", "-1"]
+    run_jobs()
+    assert texts()[3:] == ["another"]
+
+
+@pytest.mark.django_db
 def test_what_a_job_did_is_undone_with_the_block_around_it() -> None:
     job_handler("tests/write")(write)
     with transaction.atomic():

@@ -40,7 +40,7 @@ class Command(BaseCommand):
             action="append",
             dest="queues",
             metavar="NAME",
-            help="Only jobs of this queue; repeat for several. Default: all queues.",
+            help="Only jobs of this queue, whatever their priority; repeat for several. Default: all queues.",
         )
         add(
             "--batch-size",
@@ -64,11 +64,12 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         database = database_of(options["database"])
-        queues = options["queues"]
+        queues = None if options["queues"] is None else tuple(map(names.parse, options["queues"]))
         old = Old(
             older_than=options["older_than"].total_seconds(),
             status=options["status"],
-            queues=None if queues is None else tuple(names.parse(queue) for queue in queues),
+            queues=queues,
+            levels=conf.levels_of(queues or ()),
         )
         try:
             with PrivateConnection(database, "proletarian_prune") as connection:

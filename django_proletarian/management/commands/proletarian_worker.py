@@ -18,7 +18,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import autoreload
 from django.utils.connection import ConnectionDoesNotExist
 
-from django_proletarian import QueueWorker, names
+from django_proletarian import QueueWorker, names, priorities
 from django_proletarian.api import worker_options
 from django_proletarian.conf import heartbeat_path, settings, worker_processes
 from django_proletarian.handlers import registered
@@ -181,7 +181,7 @@ class Command(BaseCommand):
         """Warn of queues that no handler and no setting names, if one that is named is near; others are Clojure's."""
         known = {*settings().queues, settings().queue, *(handler.queue for handler in registered() if handler.queue)}
         for queue in queues or ():
-            meant = did_you_mean(queue, known) if queue not in known else ""
+            meant = did_you_mean(queue, known) if known.isdisjoint((queue, priorities.split(queue)[0])) else ""
             if meant:
                 self.stderr.write(self.style.WARNING(f"No handler and no setting names queue {shown(queue)}. {meant}"))
 
