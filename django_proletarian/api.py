@@ -30,6 +30,7 @@ from django_proletarian import conf, immediate, inserts, names, priorities
 from django_proletarian.errors import DuplicateJob, EnqueueError, InvalidHandler
 from django_proletarian.handlers import FailedJobCallback, Handler, handler_of, register
 from django_proletarian.job import Job
+from django_proletarian.leases import SHORTEST
 from django_proletarian.outage import how_to_make_tables, is_missing_table
 from django_proletarian.queue_worker import QueueWorker
 from django_proletarian.retry import LONGEST_DELAY, RetryStrategyFunction, RetryStrategyLike, as_strategy
@@ -487,6 +488,7 @@ def job_handler(
     advanced: bool = False,
     interruptible: bool | None = None,
     time_limit: float | timedelta | None = None,
+    lease: float | timedelta | None = None,
 ) -> Callable[[Callable[Parameters, Result_co]], JobHandler[Parameters, Result_co]]: ...
 
 
@@ -501,6 +503,7 @@ def job_handler(
     advanced: bool = False,
     interruptible: bool | None = None,
     time_limit: float | timedelta | None = None,
+    lease: float | timedelta | None = None,
 ) -> JobHandler | Callable[[Callable[..., Any]], JobHandler]:
     """Make a function the handler of a job type: its own name by default, `shop.jobs/send_receipt`.
 
@@ -510,6 +513,9 @@ def job_handler(
     stop of the worker raise `JobInterrupted` in it, at whatever it does then, or cancel it if it is `async`; None does
     so to `async` functions only. `time_limit` (a timedelta or seconds; None for the TIME_LIMIT setting, `math.inf` for
     none) raises `JobTimeout` in a function that runs for longer, in the same way, and counts as a failed attempt.
+    `lease` (a timedelta or seconds) runs the job while no transaction is open and its row is not locked but put off for
+    so long, again and again as long as it runs; a function whose lease is lost gets `LeaseLost`, unless it says
+    `interruptible=False`.
 
     Raises InvalidHandler for what can't be a handler, and for a job type that another function has.
     """
@@ -527,6 +533,7 @@ def job_handler(
             atomic=atomic,
             interruptible=interruptible,
             time_limit=_seconds("time_limit", time_limit),
+            lease=_lease(lease),
         )
         register(handler)
         return handler
@@ -553,6 +560,16 @@ def _seconds(option: str, given: float | timedelta | None) -> float | None:
         return as_seconds(given)
     except ValueError as error:
         raise InvalidHandler(f"{option} is {error}. For example: {option}=timedelta(minutes=5).") from error
+
+
+def _lease(given: float | timedelta | None) -> float | None:
+    seconds = _seconds("lease", given)
+    if seconds is not None and not SHORTEST <= seconds <= LONGEST_DELAY.total_seconds():
+        raise InvalidHandler(
+            f"lease is {given!r}, which is not between {SHORTEST:g} second and {LONGEST_DELAY.days} days. It is no "
+            "limit, but the time after which a killed worker's job runs again. For example: lease=timedelta(minutes=5)."
+        )
+    return seconds
 
 
 def _job_type(job_type: str | None, function: Callable[..., Any]) -> str:

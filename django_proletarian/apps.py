@@ -21,10 +21,11 @@ class ProletarianConfig(AppConfig):
 
     def ready(self) -> None:
         # Checks know the models, and models can't be imported before all apps are.
-        from django_proletarian.checks import check_database, check_settings  # noqa: PLC0415
+        from django_proletarian.checks import check_database, check_handlers, check_settings  # noqa: PLC0415
         from django_proletarian.deployment_checks import check_deployment, check_retention  # noqa: PLC0415
 
         django_checks.register(check_settings)
+        django_checks.register(check_handlers)
         django_checks.register(check_database)
         django_checks.register(check_retention, deploy=True)
         django_checks.register(check_deployment, django_checks.Tags.database, deploy=True)

@@ -43,6 +43,8 @@ class BorrowedConnection(ClaimConnection):
     statement alone: then all that the handler wrote is undone, and its attempt has failed.
     """
 
+    is_borrowed = True
+
     def __init__(self, database: str) -> None:
         super().__init__(database, "")
         self._begin = SAVEPOINT

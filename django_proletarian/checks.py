@@ -9,6 +9,7 @@ from django.core.checks import CheckMessage, Error
 from django.db import connections, router
 
 from django_proletarian import conf
+from django_proletarian.handlers import registered
 from django_proletarian.models import Job
 
 
@@ -17,6 +18,23 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
     return [
         Error(problem.message, hint=problem.hint, id=f"django_proletarian.{problem.check_id}")
         for problem in conf.problems()
+    ]
+
+
+def check_handlers(**kwargs: Any) -> list[CheckMessage]:
+    """E039: a handler wants two things that exclude each other."""
+    return [
+        Error(
+            f'Handler {handler.path} of "{handler.job_type}" is atomic and has a lease: an atomic handler runs in the '
+            "transaction that archives its job, and a lease is for running while no transaction is open.",
+            hint=(
+                "Leave one out: atomic=True for short jobs; lease=… for long ones, which write in transactions of "
+                "their own."
+            ),
+            id="django_proletarian.E039",
+        )
+        for handler in registered()
+        if handler.atomic and handler.lease is not None
     ]
 
 

@@ -220,6 +220,8 @@ class PrivateConnection:
 class ClaimConnection(PrivateConnection):
     """A worker thread's connection that holds the lock and the open transaction of the job that runs."""
 
+    is_borrowed = False  # from one who has a transaction open around all of it
+
     def beside_handler(self) -> AbstractContextManager[None]:
         """What goes around a handler that has nothing to do with this connection: nothing, unless it is borrowed."""
         return NOTHING_AROUND

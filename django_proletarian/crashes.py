@@ -53,6 +53,7 @@ class Crash:
     worker_id: str  # of the process
     how: str  # the process died
     stagger: float  # seconds by which a retry is put off
+    leased_from: float | None = None  # process_at before its lease, in seconds since 1970; None without a lease
     died_settling: int = 0  # processes, while they settled this
 
 
@@ -61,7 +62,7 @@ def settle_crash(options: WorkerOptions, claim: ClaimConnection, crash: Crash, s
 
     Returns False if the job is locked, by whomever.
     """
-    job, is_locked = claim_crashed_job(claim, options.tables, crash.job_id, crash.attempts)
+    job, is_locked = claim_crashed_job(claim, options.tables, crash.job_id, crash.attempts, crash.leased_from)
     if job is None:
         return not is_locked
     # One may have died of something else.

@@ -15,6 +15,7 @@ from django.db import OperationalError, connections, router, transaction
 from django.db.backends.utils import CursorWrapper
 
 from django_proletarian import conf, deployment, durations, names
+from django_proletarian.handlers import registered
 from django_proletarian.installation import GRANTS, PRUNING_GRANTS, identifier
 from django_proletarian.models import Job
 from django_proletarian.overview import prefer_indexes, queue_states
@@ -128,8 +129,10 @@ def _missing_rights(cursor: CursorWrapper, ids: dict[str, int], alias: str, tabl
 def _too_few_connections(cursor: CursorWrapper, alias: str) -> Iterator[CheckMessage]:
     """W008: the threads of a worker want more connections than there are."""
     settings = conf.settings()
-    # Each thread claims on one and its handler has another; each process listens, beats and prunes on one each.
-    wanted = settings.processes * (2 * settings.threads + 2 + bool(settings.retention))
+    # Each thread claims on one and its handler has another; each process listens, beats, prunes and extends leases on
+    # one each.
+    has_leases = any(handler.lease is not None for handler in registered())
+    wanted = settings.processes * (2 * settings.threads + 2 + bool(settings.retention) + has_leases)
     most = deployment.most_connections(cursor)
     if most is not None and wanted > most:
         yield warning(

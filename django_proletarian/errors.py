@@ -67,3 +67,10 @@ class JobInterrupted(BaseException):
 
     Not an `Exception`, so that a handler's own `except Exception` does not swallow it.
     """
+
+
+class LeaseLost(JobInterrupted):
+    """Raised in a handler whose job's lease is over: another worker may have the job, and nothing this one does counts.
+
+    By the worker, at whatever the handler does then, and by `job.fence()`.
+    """

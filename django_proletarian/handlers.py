@@ -44,6 +44,7 @@ class Handler:
     atomic: bool = False
     interruptible: bool | None = None  # by a stop; None for coroutine functions only
     time_limit: float | None = None  # seconds; infinity for none, None for the TIME_LIMIT setting
+    lease: float | None = None  # seconds; None: the row is locked while its job runs
 
     def run(self, payload: object, job: Callable[[], Job], stop: Stop, around: Around | None = None) -> object:
         """Call the function with what it takes, and if it is a coroutine function wait for it; return what it returns.

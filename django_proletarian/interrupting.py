@@ -109,8 +109,30 @@ class Stop(threading.Event):
 
     def __init__(self) -> None:
         super().__init__()
-        self._calls_lock = threading.Lock()  # guards the next one
+        self._calls_lock = threading.Lock()  # guards the next two
         self._calls: dict[Interruptible, int] = {}  # running, with their threads
+        self._others: set[threading.Event] = set()  # to be set too
+
+    def set(self) -> None:
+        """Ask for a stop."""
+        super().set()
+        with self._calls_lock:
+            others = list(self._others)
+        for other in others:
+            other.set()
+
+    @contextmanager
+    def passed_on_to(self, other: threading.Event) -> Iterator[None]:
+        """Set `other` too when a stop is asked within the block, or at once if one was."""
+        with self._calls_lock:
+            self._others.add(other)
+        try:
+            if self.is_set():
+                other.set()
+            yield
+        finally:
+            with self._calls_lock:
+                self._others.discard(other)
 
     @contextmanager
     def interrupting(self, call: Interruptible) -> Iterator[None]:

@@ -126,6 +126,35 @@ def told_by_workers(cursor: CursorWrapper, tables: Tables) -> dict[UUID, _Told]:
     }
 
 
+# -- Leased ones -----------------------------------------------------------------------------------------------------
+
+# Their rows look as if they were scheduled.
+STILL_LEASED: LiteralString = """
+SELECT job_id, attempts, queue FROM {job} WHERE job_id = ANY(%s) AND process_at > statement_timestamp()
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasedJob:
+    """A job that runs while its row is not due."""
+
+    queue: str  # as stored
+    worker_id: str | None
+
+
+def leased_jobs(cursor: CursorWrapper, tables: Tables) -> list[LeasedJob]:
+    """The jobs that living workers have leased."""
+    told = {job_id: each for job_id, each in told_by_workers(cursor, tables).items() if each.is_leased}
+    if not told:
+        return []
+    cursor.execute(for_tables(STILL_LEASED, tables), [list(told)])
+    return [
+        LeasedJob(queue=queue, worker_id=told[job_id].job.worker_id)
+        for job_id, attempts, queue in cursor.fetchall()
+        if told[job_id].is_of(attempts)
+    ]
+
+
 # -- All of them -----------------------------------------------------------------------------------------------------
 
 # Workers take the oldest due jobs of a queue, so that is where locked rows are.

@@ -50,6 +50,7 @@ HANDLE_JOB_EXCEPTION_WITH_INTERRUPT = Event(
     signals.handle_job_exception_with_interrupt,
 )
 TIME_LIMIT_IGNORED = Event("proletarian.worker", "time-limit-ignored", logging.ERROR, signals.time_limit_ignored)
+LEASE_LOST = Event("proletarian.worker", "lease-lost", logging.ERROR, signals.lease_lost)
 RETRYING = Event("proletarian.retry", "retrying", logging.INFO, signals.retrying)
 NOT_RETRYING = Event("proletarian.retry", "not-retrying", logging.ERROR, signals.not_retrying)
 ON_COMMIT_EXCEPTION = Event("proletarian.worker", "on-commit-exception", logging.ERROR, signals.on_commit_exception)

@@ -7,8 +7,9 @@ to its end is told as an estimate.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, LiteralString
 
@@ -16,6 +17,7 @@ from django.db import connections, transaction
 from django.db.backends.utils import CursorWrapper
 
 from django_proletarian import names, schema
+from django_proletarian.job_states import leased_jobs
 from django_proletarian.presence import LiveWorker, live_workers
 from django_proletarian.tables import Tables, quoted
 
@@ -30,6 +32,10 @@ class Number:
 
     value: int
     is_exact: bool = True
+
+    def changed(self, by: int) -> Number:
+        """The number with so many more, or less."""
+        return Number(max(0, self.value + by), self.is_exact)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +78,17 @@ def overview(database: str, tables: Tables, queues: Iterable[str]) -> Overview:
             queues=tuple(queue_states(cursor, tables, queues)),
             finished=tuple(finished_jobs(cursor, tables)) if has_index(cursor, tables) else None,
             archived=archived_jobs(cursor, tables),
-            workers=tuple(live_workers(cursor, tables)),
+            workers=tuple(workers(cursor, tables)),
         )
+
+
+def workers(cursor: CursorWrapper, tables: Tables) -> Iterator[LiveWorker]:
+    """The workers that are connected now, with the jobs that they have leased among those that they run."""
+    leased = Counter(job.worker_id for job in leased_jobs(cursor, tables))
+    for worker in live_workers(cursor, tables):
+        # Of several with one name, the first has them all.
+        more = leased.pop(worker.worker_id, 0)
+        yield worker if worker.running is None else replace(worker, running=worker.running + more)
 
 
 def prefer_indexes(cursor: CursorWrapper) -> None:
@@ -131,15 +146,19 @@ def queue_states(cursor: CursorWrapper, tables: Tables, queues: Iterable[str]) -
         cursor.execute(ESTIMATE.format(job=quoted(tables.job), comparison=comparison), [queue])
         return Number(max(counted, _estimated_rows(cursor)), is_exact=False)
 
-    states = [
-        QueueState(
-            queue=names.from_stored(queue),
-            due=number(queue, due, "<="),
-            scheduled=number(queue, scheduled, ">"),
-            oldest_due=oldest_due,
+    states = []
+    counted = cursor.fetchall()
+    leased = Counter(job.queue for job in leased_jobs(cursor, tables))
+    for queue, due, scheduled, oldest_due in counted:
+        # Put off, as a scheduled one, while it runs.
+        states.append(
+            QueueState(
+                queue=names.from_stored(queue),
+                due=number(queue, due, "<=").changed(leased[queue]),
+                scheduled=number(queue, scheduled, ">").changed(-leased[queue]),
+                oldest_due=oldest_due,
+            )
         )
-        for queue, due, scheduled, oldest_due in cursor.fetchall()
-    ]
     return sorted(states, key=lambda state: state.queue)
 
 

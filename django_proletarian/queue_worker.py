@@ -245,6 +245,7 @@ class QueueWorker:
             bounds=bounds,
             on_claimed=claimed,
             slot=slot,
+            announce=None if self._row is None else self._row.at_once,
             levels=self._levels,
         )
         self._note_answer(log)

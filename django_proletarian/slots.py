@@ -21,10 +21,12 @@ from django_proletarian.retry import GaveUp, RetryAfter, Succeeded, Verdict
 HEADER = struct.Struct("<d")  # when the queue was last looked into with success; 0 for never
 STATE_SIZE = 1
 IDLE, RUNNING, ENDED = 0, 1, 2  # in that byte; what follows counts while it is RUNNING
-JOB = struct.Struct("<36sId64s128sd")  # id, attempts before this one, since, queue, job type, and below
+JOB = struct.Struct("<36sId64s128sd?d")  # id, attempts before this one, since, queue, job type, and the two below
 LIMIT = struct.Struct("<d")  # time.monotonic() when the handler must have ended; 0 for never, or while none runs
+LEASE = struct.Struct("<?d")  # whether it is leased, and the process_at, in seconds since 1970, that it had before
 COUNTS = struct.Struct("<QQ")  # attempts of this thread that succeeded, that failed
-LIMIT_AT = STATE_SIZE + JOB.size - LIMIT.size
+LEASE_AT = STATE_SIZE + JOB.size - LEASE.size
+LIMIT_AT = LEASE_AT - LIMIT.size
 COUNTS_AT = STATE_SIZE + JOB.size
 SLOT_SIZE = COUNTS_AT + COUNTS.size
 
@@ -40,6 +42,7 @@ class RunningJob:
     queue: str  # as stored, cut to 64 bytes of UTF-8
     job_type: str  # as stored, cut to 128
     limit_at: float = 0.0  # time.monotonic() when its handler must have ended; 0 for never, or while none runs
+    leased_from: float | None = None  # process_at that the row had before its lease; None if it has none
 
 
 class Slot:
@@ -54,7 +57,7 @@ class Slot:
 
     def enter(self, job_id: str, attempts: int, queue: str, job_type: str, since: float) -> None:
         """Say that the thread runs this job from now on. `job_id` is a UUID's text, `since` seconds since 1970."""
-        fields = (job_id.encode(), attempts, since, _field(queue, 64), _field(job_type, 128), 0.0)
+        fields = (job_id.encode(), attempts, since, _field(queue, 64), _field(job_type, 128), 0.0, False, 0.0)
         JOB.pack_into(self._buffer, self._start + STATE_SIZE, *fields)
         # Last, so that a slot that is entered is whole.
         self._buffer[self._start] = RUNNING
@@ -62,6 +65,10 @@ class Slot:
     def limit(self, at: float) -> None:
         """Say that the handler must have ended `at`, by time.monotonic(); 0 for never, or when it has."""
         LIMIT.pack_into(self._buffer, self._start + LIMIT_AT, at)
+
+    def lease(self, process_at: float) -> None:
+        """Say that the job is leased from now on. Its row had `process_at`, in seconds since 1970, before."""
+        LEASE.pack_into(self._buffer, self._start + LEASE_AT, True, process_at)
 
     def leave(self, verdict: Verdict | None = None) -> None:
         """Say that the thread runs no job, and count what became of it; None for nothing."""
@@ -161,7 +168,7 @@ class Slots:
             if self._buffer[self._start(thread)] != RUNNING:
                 continue
             fields = JOB.unpack_from(self._buffer, self._start(thread) + STATE_SIZE)
-            job_id, attempts, since, queue, job_type, limit_at = fields
+            job_id, attempts, since, queue, job_type, limit_at, is_leased, process_at = fields
             found.append(
                 RunningJob(
                     thread=thread,
@@ -171,6 +178,7 @@ class Slots:
                     queue=_text(queue),
                     job_type=_text(job_type),
                     limit_at=limit_at,
+                    leased_from=process_at if is_leased else None,
                 )
             )
         return found

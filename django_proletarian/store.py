@@ -15,10 +15,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString, NamedTuple
 from uuid import UUID
 
+from django.db.backends.utils import CursorWrapper
 from psycopg.errors import LockNotAvailable
 
 from django_proletarian import names
-from django_proletarian.connection import COMMIT, ClaimConnection, Statement
+from django_proletarian.connection import COMMIT, ClaimConnection, PrivateConnection, Statement
 from django_proletarian.levels import Levels, levels_of
 from django_proletarian.tables import Tables, for_tables
 
@@ -289,6 +290,119 @@ def _statement(name: str, text: LiteralString, types: tuple[str, ...], tables: T
     return Statement(name, types, for_tables(text, tables))
 
 
+# -- Leases: jobs that run while nobody holds their rows' locks -------------------------------------------------------
+
+# A lease is known by its row's exact process_at, in whole microseconds since 1970, and by the attempt that it counted.
+BEGIN_LEASE: LiteralString = """
+UPDATE {job}
+   SET attempts = attempts + 1, process_at = COALESCE($3, statement_timestamp()) + $2 * interval '1 second'
+ WHERE job_id = $1
+RETURNING (extract(epoch FROM process_at) * 1000000)::int8,
+          (extract(epoch FROM COALESCE($3, statement_timestamp())) * 1000000)::int8
+"""
+
+
+def begin_lease(
+    claim: ClaimConnection, tables: Tables, job_id: str, seconds: float, now: datetime | None
+) -> tuple[int, int]:
+    """Count the claimed job's attempt and put it off by `seconds`; return until when, and what time it is.
+
+    Both in microseconds since 1970. The caller commits.
+    """
+    statement = _statement("proletarian_begin_lease", BEGIN_LEASE, ("uuid", "float8", "timestamptz"), tables)
+    [(until, at)] = claim.send(claim.call(statement, job_id, seconds, now))
+    return int(until), int(at)
+
+
+# A row that somebody has locked, such as the handler itself in a fenced transaction, is left as it is.
+EXTEND_LEASE: LiteralString = """
+WITH own AS (
+    SELECT job_id FROM {job}
+     WHERE job_id = $1 AND attempts = $2 AND extract(epoch FROM process_at) * 1000000 = ANY($3)
+       FOR UPDATE SKIP LOCKED
+), extended AS (
+    UPDATE {job} AS job
+       SET process_at = timestamptz 'epoch' + $4 * interval '1 microsecond'
+      FROM own
+     WHERE job.job_id = own.job_id
+ RETURNING 1
+)
+SELECT (SELECT count(*) FROM extended),
+       (SELECT count(*) FROM {job}
+         WHERE job_id = $1 AND attempts = $2 AND extract(epoch FROM process_at) * 1000000 = ANY($3)),
+       (extract(epoch FROM COALESCE($5, statement_timestamp())) * 1000000)::int8
+"""
+
+
+class LeaseRow(NamedTuple):
+    """A leased job's row, as one who has the lease knows it."""
+
+    job_id: str
+    attempts: int  # this one counted
+    until: tuple[int, ...]  # what its process_at may be, in microseconds since 1970: of several an answer was lost
+
+
+def extend_lease(
+    connection: PrivateConnection, tables: Tables, row: LeaseRow, until: int, now: datetime | None
+) -> tuple[bool, bool, int]:
+    """Put the job off until then, in microseconds since 1970, if the lease is still ours and nobody has locked its row.
+
+    Returns whether that was done, whether the lease was ours, and what time it is in microseconds since 1970.
+    """
+    statement = _statement(
+        "proletarian_extend_lease", EXTEND_LEASE, ("uuid", "int4", "numeric[]", "int8", "timestamptz"), tables
+    )
+    own = connection.inline(statement, row.job_id, row.attempts, list(row.until), until, now)
+    [(extended, ours, at)] = connection.send(own)
+    return extended == "1", ours == "1", int(at)
+
+
+RESUME_LEASED_JOB: LiteralString = """
+UPDATE {job}
+   SET attempts = attempts - 1, process_at = to_timestamp($4)
+ WHERE job_id = $1 AND attempts = $2 AND extract(epoch FROM process_at) * 1000000 = ANY($3)
+RETURNING 1
+"""
+
+
+def resume_leased_job(
+    connection: PrivateConnection, tables: Tables, row: LeaseRow, process_at: float, seconds: float
+) -> bool:
+    """Begin a transaction, and lock the leased job in the state that it was claimed in; False if the lease is not ours.
+
+    `process_at`, in seconds since 1970, is what the row had. Waits at most `seconds` for one who has locked the row:
+    after the lease's end it may be a worker that runs the job. Without the lease no transaction is open.
+    """
+    statement = _statement(
+        "proletarian_resume_leased", RESUME_LEASED_JOB, ("uuid", "int4", "numeric[]", "float8"), tables
+    )
+    waiting = f"SET LOCAL lock_timeout = {max(1, int(seconds * 1000))}"
+    resume = connection.inline(statement, row.job_id, row.attempts, list(row.until), process_at)
+    try:
+        ours = connection.send(connection.begin(), waiting, resume)
+    except LockNotAvailable:
+        connection.close()
+        return False
+    connection.send(WAITING_AS_USUAL if ours else COMMIT)
+    return bool(ours)
+
+
+OWN_LEASED_JOB: LiteralString = """
+SELECT 1 FROM {job}
+ WHERE job_id = %s AND attempts = %s AND extract(epoch FROM process_at) * 1000000 = ANY(%s::numeric[])
+   FOR UPDATE
+"""
+
+
+def hold_leased_job(cursor: CursorWrapper, tables: Tables, row: LeaseRow) -> bool:
+    """Lock the leased job until the cursor's transaction ends; False if the lease is not ours.
+
+    Waits for one who has the row locked: he may be about to settle the job.
+    """
+    cursor.execute(for_tables(OWN_LEASED_JOB, tables), [row.job_id, row.attempts, list(row.until)])
+    return cursor.fetchone() is not None
+
+
 # -- Crashes: on a connection that claims jobs whose worker process died ----------------------------------------------
 
 # Waits, unlike all other claims. When a job has killed its process, a worker that polls may take it before its crash
@@ -305,20 +419,29 @@ SELECT job_id, job_type, payload, attempts,
        FOR UPDATE
   ) AS next
 """
+# The state in which the dead process had claimed it.
+END_CRASHED_LEASE: LiteralString = """
+UPDATE {job} SET attempts = attempts - 1, process_at = to_timestamp($3) WHERE job_id = $1 AND attempts = $2 + 1
+"""
 WAITING_AT_MOST = "SET LOCAL lock_timeout = '1s'"
 WAITING_AS_USUAL = "SET LOCAL lock_timeout TO DEFAULT"
 
 
 def claim_crashed_job(
-    claim: ClaimConnection, tables: Tables, job_id: UUID, attempts: int
+    claim: ClaimConnection, tables: Tables, job_id: UUID, attempts: int, leased_from: float | None = None
 ) -> tuple[ClaimedJob | None, bool]:
     """Begin a transaction, then lock and return the job if it still waits with so many attempts.
 
-    With None comes whether it may, but was locked for a second: by another worker, or by the dead one's connection.
+    `leased_from` is the process_at, in seconds since 1970, that it had before its lease; None without one. With None
+    comes whether it may wait, but was locked for a second: by another worker, or by the dead one's connection.
     """
     statement = _statement("proletarian_claim_crashed", CLAIM_CRASHED_JOB, ("uuid", "int4"), tables)
+    ending = []
+    if leased_from is not None:
+        end = _statement("proletarian_end_crashed_lease", END_CRASHED_LEASE, ("uuid", "int4", "float8"), tables)
+        ending = [claim.inline(end, job_id, attempts, leased_from)]
     try:
-        rows = claim.send(claim.begin(), WAITING_AT_MOST, claim.call(statement, job_id, attempts))
+        rows = claim.send(claim.begin(), WAITING_AT_MOST, *ending, claim.call(statement, job_id, attempts))
     except LockNotAvailable:
         claim.send("ROLLBACK")
         return None, True

@@ -467,6 +467,7 @@ class Supervisor:
                 worker_id=child.worker_id,
                 how=how,
                 stagger=number * STAGGER,
+                leased_from=job.leased_from,
             )
             for number, job in enumerate(running)
         ]

@@ -11,8 +11,8 @@ import asyncio
 import functools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -28,16 +28,18 @@ from django_proletarian.attempts import (
     recording,
     storable,
 )
-from django_proletarian.connection import COMMIT, NOTHING_AROUND, ClaimConnection
+from django_proletarian.connection import COMMIT, NOTHING_AROUND, ClaimConnection, PrivateConnection
 from django_proletarian.errors import JobInterrupted, JobTimeout, PayloadDecodeError, WorkerCrashed
 from django_proletarian.event_loop import close_event_loop
-from django_proletarian.handlers import FailedJobCallback, Handler, no_handler
+from django_proletarian.handlers import Around, FailedJobCallback, Handler, no_handler
 from django_proletarian.handlers_connections import HandlersConnections
-from django_proletarian.interrupting import Stop
+from django_proletarian.interrupting import Interruptible, Stop
 from django_proletarian.interrupts import current_stop
 from django_proletarian.job import Job, told_of
+from django_proletarian.leases import Lease, keeper
 from django_proletarian.levels import Levels
 from django_proletarian.log import Event, EventLog
+from django_proletarian.outage import is_transient
 from django_proletarian.polling import JobBudget
 from django_proletarian.retry import (
     GaveUp,
@@ -57,6 +59,7 @@ from django_proletarian.store import (
     ClaimedJob,
     archiving,
     as_datetime,
+    begin_lease,
     claim_due_jobs,
     replace_archived_job,
     retry_job,
@@ -116,6 +119,7 @@ class WorkerThread:
     log: EventLog
     slot: Slot  # where it shows which job it runs
     on_decided: OnDecided | None = None
+    announce: Announce | None = None
     connections: HandlersConnections = field(default_factory=HandlersConnections)
 
 
@@ -130,6 +134,7 @@ class Attempt:
         self.unreadable: BaseException | None = None  # why the payload could not be decoded
         self.record: AttemptRecord | None = None  # what is to be kept of it
         self.on_commit: list[Callable[[], object]] = []  # what an atomic handler asked for; filled when it ends
+        self.lease: Lease | None = None  # while nobody holds the row's lock
         try:
             self.payload = thread.options.serializer.decode(claimed.payload)
         except Exception as error:  # noqa: BLE001 # a serializer may be the user's, and a bad row must not stop the queue
@@ -147,7 +152,18 @@ class Attempt:
             enqueued_at=as_datetime(self.claimed.enqueued_at),
             process_at=as_datetime(self.claimed.process_at),
         )
-        return told_of(self.thread.stop, job)
+        return told_of(self.stop, job)
+
+    @property
+    def stop(self) -> Stop:
+        """What asks the handler to stop."""
+        return self.thread.stop if self.lease is None else self.lease.stop
+
+    @property
+    def lease_seconds(self) -> float | None:
+        """How long a lease the handler asks for; None for none. One that is `atomic` needs the lock and has none."""
+        handler = self.handler
+        return None if handler is None or handler.atomic or self.unreadable is not None else handler.lease
 
     def tell(self, event: Event, *, error: BaseException | None = None, **data: object) -> None:
         """Log an event of this job."""
@@ -180,6 +196,8 @@ class Interrupted:
 
 Outcome = Returned | Raised | Interrupted
 OnDecided = Callable[[Attempt, Outcome, Verdict], object]
+# SQL that tells which jobs the process runs now, for the next message.
+Announce = Callable[[PrivateConnection], list[str]]
 RETURNED = Returned()
 
 
@@ -225,6 +243,7 @@ def process_jobs(
     on_claimed: Callable[[], object] = lambda: None,
     on_decided: OnDecided | None = None,
     slot: Slot | None = None,
+    announce: Announce | None = None,
     levels: Levels | None = None,
     only: UUID | None = None,
 ) -> bool | None:
@@ -235,11 +254,13 @@ def process_jobs(
     Ends too when a stop is asked, a job is interrupted, or the budget is spent. Each job, or each batch of them, is a
     transaction; what became of it goes to the server in the same message as the next claim: one round trip.
     `on_claimed` is called when jobs are locked, before they run, `on_decided` with each when it has run. `slot` shows
-    which job runs. `only` is the id of the one job that is wanted. Returns, and raises, what process_next_job does, for
-    the last job.
+    which job runs; `announce` makes SQL that tells so at once, for a leased job. `only` is the id of the one job that
+    is wanted. Returns, and raises, what process_next_job does, for the last job.
     """
     slot = slot or Slots.private(1).slot(1)
-    thread = WorkerThread(options=options, claim=claim, stop=stop, log=log, slot=slot, on_decided=on_decided)
+    thread = WorkerThread(
+        options=options, claim=claim, stop=stop, log=log, slot=slot, on_decided=on_decided, announce=announce
+    )
     levels = levels or Levels(options.tables, queues, options.own_queues)
     result: bool | None = None
     settled: list[str] = []  # SQL that ends the transaction before
@@ -260,9 +281,10 @@ def process_jobs(
             permits = 0
             if not jobs:
                 return result
-            settled = [*settling(thread, finished), COMMIT]
+            if finished and finished[0][0].lease is None:
+                settled = [*settling(thread, finished), COMMIT]
             result = not stop.is_set() and not any(isinstance(verdict, LeftInQueue) for _, verdict in finished)
-            if not result or any(attempt.on_commit for attempt, _ in finished):
+            if settled and (not result or any(attempt.on_commit for attempt, _ in finished)):
                 claim.send(*settled)
                 settled = []
                 run_on_commit(thread, finished)
@@ -304,7 +326,8 @@ def run_batch(thread: WorkerThread, jobs: Sequence[ClaimedJob]) -> Finished:
     """Run claimed jobs one after another, and decide about each.
 
     The rest of a batch is not begun, and so released by the commit, once it has run for `batch_seconds`, a stop is
-    asked, or a job is interrupted.
+    asked, or a job is interrupted. A job that wants a lease ends the batch before it; when it comes first it runs
+    alone, is settled when this returns, and is not among what is returned if its lease was lost.
     """
     finished: list[tuple[Attempt, Verdict]] = []
     deadline = time.monotonic() + thread.options.batch_seconds
@@ -316,17 +339,97 @@ def run_batch(thread: WorkerThread, jobs: Sequence[ClaimedJob]) -> Finished:
         verdict: Verdict | None = None
         try:
             attempt = Attempt(thread, job)
-            outcome = run_handler(attempt)
-            verdict = decide_on(attempt, outcome)
-            note_attempt(attempt, outcome, verdict, began)
-            if thread.on_decided is not None:
-                thread.on_decided(attempt, outcome, verdict)
+            if attempt.lease_seconds is not None:
+                return finished or run_leased(attempt, began)
+            verdict = conclude(attempt, run_handler(attempt), began)
         finally:
             thread.slot.leave(verdict)
         finished.append((attempt, verdict))
         if isinstance(verdict, LeftInQueue) or thread.stop.is_set() or time.monotonic() > deadline:
             break
     return finished
+
+
+def run_leased(attempt: Attempt, began: float) -> Finished:
+    """Run the claimed job while no transaction is open, settle it and commit; nothing if it became another worker's."""
+    thread = attempt.thread
+    claim, job, slot = thread.claim, attempt.claimed, thread.slot
+    lease = attempt.lease = take_lease(attempt)
+    finished: Finished = []
+    verdict: Verdict | None = None
+    with keeping(lease, thread):
+        try:
+            with thread.stop.passed_on_to(lease.stop):
+                outcome = run_handler(attempt)
+            # Locked and as it was claimed, the job is as any other whose handler has ended.
+            while lease.resume(claim, lambda error: attempt.tell(events.SQL_TRANSIENT_EXCEPTION, error=error)):
+                if verdict is None:
+                    verdict = conclude(attempt, outcome, began)
+                    finished = [(attempt, verdict)]
+                    slot.leave(verdict)
+                if settle_now(thread, finished):
+                    return finished
+        except BaseException:
+            with suppress(Exception):  # then it is due when the lease runs out
+                lease.give_back(claim)
+            raise
+    if not finished:  # else the connection was lost at the commit, which had been done
+        attempt.tell(events.LEASE_LOST, queue=job.queue)
+    return finished
+
+
+def take_lease(attempt: Attempt) -> Lease:
+    """Put the job off, and end the transaction that has locked it."""
+    thread, job = attempt.thread, attempt.claimed
+    claim, options, handler = thread.claim, thread.options, attempt.handler
+    seconds = attempt.lease_seconds or 0.0
+    asked_at = time.monotonic()
+    until, at = begin_lease(claim, options.tables, job.job_id, seconds, options.now())
+    thread.slot.lease(job.process_at)
+    claim.send(*announcing(thread), COMMIT)
+    return Lease(
+        job,
+        seconds,
+        until=until,
+        at=at,
+        asked_at=asked_at,
+        tables=options.tables,
+        clock=options.now,
+        raises=handler is None or handler.interruptible is not False,
+    )
+
+
+def keeping(lease: Lease, thread: WorkerThread) -> AbstractContextManager[None]:
+    """Extend the lease as long as it is needed; not in a test's transaction, where nobody else sees it."""
+    options = thread.options
+    return NOTHING_AROUND if thread.claim.is_borrowed else keeper(options.database, options.worker_id).keeping(lease)
+
+
+def announcing(thread: WorkerThread) -> list[str]:
+    """SQL that tells everybody what runs here now. A leased row looks as if it were scheduled."""
+    return [] if thread.announce is None else thread.announce(thread.claim)
+
+
+def settle_now(thread: WorkerThread, finished: Finished) -> bool:
+    """Write the verdicts and commit; False if the database failed in a way that passes, and it may have committed."""
+    try:
+        thread.claim.send(*settling(thread, finished), *announcing(thread), COMMIT)
+    except Exception as error:
+        if not is_transient(error):
+            raise
+        thread.claim.close()
+        return False
+    return True
+
+
+def conclude(attempt: Attempt, outcome: Outcome, began: float) -> Verdict:
+    """Decide about the job, and note what is to be kept of the attempt, which began at that time.monotonic()."""
+    thread = attempt.thread
+    verdict = decide_on(attempt, outcome)
+    note_attempt(attempt, outcome, verdict, began)
+    if thread.on_decided is not None:
+        thread.on_decided(attempt, outcome, verdict)
+    return verdict
 
 
 def run_handler(attempt: Attempt) -> Outcome:
@@ -359,17 +462,34 @@ def call_handler(attempt: Attempt) -> object:
         raise attempt.unreadable
     if handler is None:
         raise no_handler(attempt.claimed.job_type)
-    limit = time_limit_of(attempt)
+    limit, lease = time_limit_of(attempt), attempt.lease
     with thread.connections, claims_transaction(attempt):
-        if limit is None:
+        if limit is None and lease is None:
             return handler.run(attempt.payload, lambda: attempt.job, thread.stop)
         began = time.monotonic()
+        token = current_stop.set(attempt.stop)
         try:
-            return handler.run(attempt.payload, lambda: attempt.job, thread.stop, limit.around)
+            return handler.run(attempt.payload, lambda: attempt.job, thread.stop, around(limit, lease))
         finally:
-            if time.monotonic() - began > limit.seconds:
-                # Whatever it made of the JobTimeout, which came anywhere, perhaps amid an answer of the server.
+            current_stop.reset(token)
+            is_over = limit is not None and time.monotonic() - began > limit.seconds
+            if is_over or (lease is not None and lease.is_lost):
+                # Whatever it made of the exception, which came anywhere, perhaps amid an answer of the server.
                 thread.connections.close()
+
+
+def around(*watches: TimeLimit | Lease | None) -> Around:
+    """What goes around the call of a handler that may have to be interrupted by these."""
+
+    @contextmanager
+    def around_all(call: Interruptible) -> Iterator[None]:
+        with ExitStack() as stack:
+            for watch in watches:
+                if watch is not None:
+                    stack.enter_context(watch.around(call))
+            yield
+
+    return around_all
 
 
 def time_limit_of(attempt: Attempt) -> TimeLimit | None:

@@ -29,6 +29,7 @@ from django.apps import apps
 from django_proletarian import log as events
 from django_proletarian.api import worker_options
 from django_proletarian.crashes import Crash, CrashSettler
+from django_proletarian.leases import give_back_leased_jobs
 from django_proletarian.log import EventLog, log_to_stderr
 from django_proletarian.outage import explained
 from django_proletarian.queue_worker import QueueWorker
@@ -242,6 +243,7 @@ def resident_memory() -> int:
 
 def exit_now(code: int) -> NoReturn:
     """End the process although handlers run: the server gives up their jobs' locks, and the jobs stay queued."""
+    give_back_leased_jobs()
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

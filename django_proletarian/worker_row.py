@@ -105,6 +105,12 @@ class WorkerRow:
         self._due_at = time.monotonic() + INTERVAL
         return [self._upsert(connection)]
 
+    def at_once(self, connection: PrivateConnection) -> list[str]:
+        """SQL that writes the row whether it is time to or not; for the next message, within a transaction or not."""
+        if not connection.is_true(for_tables(MAY_WRITE, self._tables)):
+            return []
+        return [self._upsert(connection)]
+
     def _upsert(self, connection: PrivateConnection) -> str:
         own = self._identity
         return connection.inline(
@@ -150,6 +156,7 @@ def running(slots: Slots) -> str:
                 "queue": names.shown(names.from_stored(job.queue)),
                 "attempt": job.attempts + 1,
                 "seconds": round(max(0.0, now - job.since), 1),
+                **({} if job.leased_from is None else {"leased": True}),
             }
             for job in slots.running
         ]

@@ -42,6 +42,18 @@ def wait_for_file(job: Job) -> None:
     Entry.objects.create(text="waited", job_id=job.job_id)
 
 
+@job_handler("tests/wait-for-file-leased", advanced=True, lease=300)
+def wait_for_file_leased(job: Job) -> None:
+    """`wait_for_file` under a lease."""
+    wait_for_file(job)
+
+
+@job_handler("tests/wait-for-file-leased-shortly", advanced=True, lease=1.5)
+def wait_for_file_leased_shortly(job: Job) -> None:
+    """The same, and the lease is over soon after nobody extends it."""
+    wait_for_file(job)
+
+
 @job_handler("tests/append-with-retries", advanced=True, retry_strategy=RetryStrategy(retries=20, delays=[0.1]))
 def append_with_retries(job: Job) -> None:
     Entry.objects.create(text=str(job.payload), job_id=job.job_id)

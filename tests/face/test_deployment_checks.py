@@ -211,7 +211,9 @@ def test_w008_threads_want_more_connections_than_the_server_has() -> None:
         cursor.execute("SELECT current_setting('max_connections')::int")
         [most] = cursor.fetchone()
     said = found(THREADS=most)["W008"]
-    assert f"A worker with PROCESSES = 1 and THREADS = {most} opens up to {2 * most + 3} connections" in said.msg
+    assert (
+        f"A worker with PROCESSES = 1 and THREADS = {most} opens up to {2 * most + 4} connections" in said.msg
+    )  # handlers of the tests have leases
     assert "max_connections" in said.hint
     sql("ALTER ROLE CURRENT_USER CONNECTION LIMIT 8")
     assert 'database "default" allows 8 to all' in found(PROCESSES=2, THREADS=2)["W008"].msg

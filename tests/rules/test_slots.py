@@ -29,6 +29,19 @@ def test_a_slot_shows_the_job_until_it_is_left() -> None:
     assert slots.running == []
 
 
+def test_a_slot_tells_what_a_leased_job_s_row_had_before() -> None:
+    slots = Slots.private(threads=1)
+    slot = slots.slot(1)
+    slot.enter(str(ID), 0, "a", "b", since=1.0)
+    slot.limit(7.5)
+    slot.lease(1764691200.123456)
+    [job] = slots.running
+    assert (job.leased_from, job.limit_at) == (1764691200.123456, 7.5)
+    slot.leave()
+    slot.enter(str(ID), 0, "a", "b", since=1.0)
+    assert [job.leased_from for job in slots.running] == [None]
+
+
 def test_the_reader_sees_what_a_writer_of_the_same_memory_wrote() -> None:
     memory = bytearray(Slots.size(2))
     Slots(memory, 2).slot(1).enter(str(ID), 0, "a", "b", since=1.0)

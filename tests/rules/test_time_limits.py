@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from django_proletarian import InvalidHandler, JobTimeout, job_handler, time_limits
+from django_proletarian import InvalidHandler, JobTimeout, job_handler, watcher
 from django_proletarian.interrupting import ThreadCall
 from django_proletarian.time_limits import TimeLimit, as_seconds
 from tests.conftest import eventually
@@ -87,11 +87,11 @@ def test_a_call_that_ignores_its_interrupt_is_told_of_once_after_the_grace_and_n
 
 
 def test_the_thread_is_there_only_while_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time_limits, "IDLE", 0.01)
-    monkeypatch.setattr(time_limits, "_watcher", time_limits._Watcher())
+    monkeypatch.setattr(watcher, "IDLE", 0.01)
+    monkeypatch.setattr(watcher, "_watcher", watcher._Watcher())
     for _ in range(2):
         assert isinstance(run(Told().limit(0.01), runs_on), JobTimeout)
-        eventually(lambda: time_limits._watcher._thread is None)
+        eventually(lambda: watcher._watcher._thread is None)
 
 
 def test_of_ten_thousand_calls_that_end_as_their_time_is_up_none_is_interrupted_later() -> None:

@@ -59,6 +59,24 @@ def test_jobs_of_one_crash_are_put_off_by_more_and_more(claim: ClaimConnection, 
     assert timedelta(seconds=590) < delay < timedelta(seconds=601)
 
 
+def test_a_leased_job_is_counted_once_and_due_at_once(claim: ClaimConnection, job_id: UUID) -> None:
+    due = Job.objects.get(job_id=job_id).process_at.timestamp()
+    Job.objects.update(attempts=1, process_at=timezone.now() + timedelta(hours=1))
+    crash = crash_of(job_id, leased_from=due)
+    assert settle(claim, crash)
+    job = Job.objects.get(job_id=job_id)
+    assert job.attempts == 1
+    assert job.process_at < timezone.now() + timedelta(minutes=1)
+
+
+def test_a_leased_job_that_has_another_lease_is_left_alone(claim: ClaimConnection, job_id: UUID) -> None:
+    until = timezone.now() + timedelta(hours=1)
+    Job.objects.update(attempts=2, process_at=until)
+    assert settle(claim, crash_of(job_id, leased_from=0.0))
+    job = Job.objects.get(job_id=job_id)
+    assert (job.attempts, job.process_at) == (2, until)
+
+
 def test_a_crash_counts_once(claim: ClaimConnection, job_id: UUID) -> None:
     assert settle(claim, crash_of(job_id))
     assert settle(claim, crash_of(job_id))
