@@ -150,10 +150,9 @@ def test_attempts_and_workers_have_lists_of_their_own(browser: Client) -> None:
     insert_worker("b", silent=3600)
     running = {"job_id": job_id, "job_type": "shop/mail", "queue": "mail", "attempt": 2, "seconds": 90.0}
     process_id = insert_worker("a", running=[running])
-    assert [row[:39].strip() for row in rows(browser, WORKERS)] == [
-        "a alive shop-1, 4711 mail 2 × 3 1 1200 7",
-        "b dead shop-1, 4711 mail 2 × 3 0 1200 7",
-    ]
+    first, second = rows(browser, WORKERS)
+    assert first.startswith("a alive shop-1, 4711 mail 2 × 3 1 1200 7 ")
+    assert second.startswith("b dead shop-1, 4711 mail 2 × 3 0 1200 7 ")
     assert "shop/mail for 90 seconds, attempt 2" in words(browser, f"{WORKERS}{process_id}/change/")
 
 
