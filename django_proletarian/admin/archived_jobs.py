@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_proletarian import conf, job_search
+from django_proletarian.admin.actions import ON_ARCHIVED_JOBS, as_actions
 from django_proletarian.admin.attempts import last_errors
 from django_proletarian.admin.filters import FinishedFilter, JobTypeFilter, QueueFilter, StatusFilter
 from django_proletarian.admin.lists import IndexedChangeList
@@ -24,17 +25,19 @@ from django_proletarian.models import ArchivedJob
 @admin.register(ArchivedJob)
 class ArchivedJobAdmin(StoredJobAdmin):
     list_display = (
-        *("job_type", "status_badge", "error", "queue_shown", "attempts_made", "duration"),
+        *("job_type", "status_badge", "error", "queue_shown", "priority", "attempts_made", "duration"),
         *("finished", "enqueued", "short_id"),
     )
     list_filter = (StatusFilter, QueueFilter, JobTypeFilter, FinishedFilter)
     ordering = ("-finished_at",)
     sortable_by = ("finished",)
     fields = (
-        *("job_id", "job_type_link", "status_badge", "queue_link", "attempts_made", "duration"),
+        *("job_id", "job_type_link", "status_badge", "queue_link", "priority", "attempts_made", "duration"),
         *("finished", "last_due", "enqueued"),
     )
     readonly_fields = fields
+    actions = as_actions(ON_ARCHIVED_JOBS)
+    offers = ON_ARCHIVED_JOBS
 
     def narrowed(self, cl: IndexedChangeList, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         if cl.query and not cl.chosen("queue"):

@@ -55,15 +55,43 @@ class NameFilter(Filter):
 
 
 class QueueFilter(NameFilter):
+    """A queue with all its priorities, or one of them: "mail" or "mail+10"."""
+
     title = _("queue")
     parameter_name = "queue"
 
     def known(self, database: str) -> set[str]:
-        configured = conf.settings()
-        own = {handler.queue for handler in handlers.registered() if handler.queue is not None}
-        with connections[database].cursor() as cursor:
-            in_use = {names.from_stored(queue) for queue in job_search.queues_in_use(cursor, configured.tables)}
-        return {configured.queue, *configured.queues, *own, *in_use}
+        return known_queues(database)
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(queue__in=self.stored_under()) if self.value() else queryset
+
+    def stored_under(self) -> list[str]:
+        """The names under which the jobs of the chosen queue may be stored, as Python has them."""
+        chosen = names.parse(self.value() or "")
+        return [chosen] if conf.queue_and_priority(chosen)[1] else [chosen, *conf.levels_of([chosen])]
+
+
+class JobQueueFilter(QueueFilter):
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        self.database = model_admin.database
+        return super().lookups(request, model_admin)
+
+    def stored_under(self) -> list[str]:
+        # Only those that have jobs: an index is asked about each.
+        possible = super().stored_under()
+        return possible[:1] + [queue for queue in possible[1:] if queue in queues_in_use(self.database)]
+
+
+def known_queues(database: str) -> set[str]:
+    """The queues that have jobs, and those that the settings and the handlers name; without priorities."""
+    return {*conf.own_queues(), *(conf.queue_and_priority(queue)[0] for queue in queues_in_use(database))}
+
+
+def queues_in_use(database: str) -> list[str]:
+    with connections[database].cursor() as cursor:
+        stored = job_search.queues_in_use(cursor, conf.settings().tables)
+    return [names.from_stored(queue) for queue in stored]
 
 
 class JobTypeFilter(NameFilter):

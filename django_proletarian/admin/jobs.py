@@ -14,7 +14,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_proletarian import conf, job_search, names
-from django_proletarian.admin.filters import JobTypeFilter, NextRunFilter, QueueFilter, StateFilter
+from django_proletarian.admin.actions import ON_JOBS, as_actions
+from django_proletarian.admin.filters import JobQueueFilter, JobTypeFilter, NextRunFilter, StateFilter
 from django_proletarian.admin.lists import IndexedChangeList, as_uuid
 from django_proletarian.admin.stored_jobs import StoredJobAdmin, with_text
 from django_proletarian.admin.words import STATES, badge, from_now, how_long, told
@@ -24,12 +25,14 @@ from django_proletarian.models import ArchivedJob, Job
 
 @admin.register(Job)
 class JobAdmin(StoredJobAdmin):
-    list_display = ("job_type", "state", "queue_shown", "attempts_made", "next_run", "enqueued", "short_id")
-    list_filter = (StateFilter, QueueFilter, JobTypeFilter, NextRunFilter)
+    list_display = ("job_type", "state", "queue_shown", "priority", "attempts_made", "next_run", "enqueued", "short_id")
+    list_filter = (StateFilter, JobQueueFilter, JobTypeFilter, NextRunFilter)
     ordering = ("queue", "process_at")  # as workers' own index is
     sortable_by = ()
-    fields = ("job_id", "job_type_link", "state", "queue_link", "attempts_made", "next_run", "enqueued")
+    fields = ("job_id", "job_type_link", "state", "queue_link", "priority", "attempts_made", "next_run", "enqueued")
     readonly_fields = fields
+    actions = as_actions(ON_JOBS)
+    offers = ON_JOBS
 
     def narrowed(self, cl: IndexedChangeList, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         if cl.query and not cl.chosen("queue"):
@@ -46,7 +49,9 @@ class JobAdmin(StoredJobAdmin):
                 by_index = False
             chosen = cl.chosen("queue")
             queues = (
-                [names.to_stored(names.parse(chosen.value()))] if chosen else job_search.queues_in_use(cursor, tables)
+                [names.to_stored(queue) for queue in chosen.stored_under()]
+                if chosen
+                else job_search.queues_in_use(cursor, tables)
             )
             if by_index:
                 # With its queues the server goes through the index to the dates that are asked for, in each of them.

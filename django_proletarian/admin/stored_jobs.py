@@ -20,6 +20,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_proletarian import conf, handlers, names
+from django_proletarian.admin.actions import ActingAdmin
 from django_proletarian.admin.attempts import AttemptView, attempts_of
 from django_proletarian.admin.lists import ListAdmin, as_uuid
 from django_proletarian.admin.payloads import readable
@@ -32,7 +33,7 @@ MOST_DECODED = 1_000_000  # characters of a payload; a longer one is not decoded
 MOST_RAW = 100_000  # characters
 
 
-class StoredJobAdmin(ListAdmin):
+class StoredJobAdmin(ActingAdmin, ListAdmin):
     list_display_links = ("job_type",)
     search_fields = ("job_id",)
     search_help_text = gettext_lazy("A job id, whole; or, with a queue chosen, a text in the payload as it is stored.")
@@ -59,7 +60,11 @@ class StoredJobAdmin(ListAdmin):
 
     @admin.display(description=gettext_lazy("queue"))
     def queue_shown(self, job: StoredJob) -> str:
-        return names.shown(job.queue)
+        return names.shown(conf.queue_and_priority(job.queue)[0])
+
+    @admin.display(description=gettext_lazy("priority"))
+    def priority(self, job: StoredJob) -> int:
+        return conf.queue_and_priority(job.queue)[1]
 
     @admin.display(description=gettext_lazy("enqueued"))
     def enqueued(self, job: Any) -> SafeString:
@@ -81,7 +86,7 @@ class StoredJobAdmin(ListAdmin):
 
     @admin.display(description=gettext_lazy("queue"))
     def queue_link(self, job: StoredJob) -> SafeString:
-        return self._link("queue", job.queue)
+        return self._link("queue", conf.queue_and_priority(job.queue)[0])
 
     def _link(self, parameter: str, name: str) -> SafeString:
         shown = names.shown(name)
@@ -100,7 +105,7 @@ class StoredJobAdmin(ListAdmin):
         context = {**(extra_context or {})}
         job_id = as_uuid(object_id)
         if job_id and self.has_view_permission(request):
-            context |= self.about(job_id)
+            context |= {**self.about(job_id), "offers": self.offered(request)}
         return super().change_view(request, object_id, form_url, context)
 
     def about(self, job_id: UUID) -> dict[str, Any]:
