@@ -93,11 +93,11 @@ def rows(browser: Client, page: str, **query: str) -> list[str]:
 def test_a_job_is_told_with_its_state_its_age_and_its_next_run_in_words(browser: Client) -> None:
     job_id = enqueue("shop/mail", {"email": "a@b.c"}, queue="billing", process_in=timedelta(hours=3, seconds=30))
     execute("UPDATE proletarian.job SET enqueued_at = now() - interval '5 days'")
-    assert rows(browser, JOBS) == [f"shop/mail scheduled billing 0 in 3 hours 5 days ago {str(job_id)[:8]}"]
+    assert rows(browser, JOBS) == [f"shop/mail scheduled billing 0 0 in 3 hours 5 days ago {str(job_id)[:8]}"]
     execute("UPDATE proletarian.job SET attempts = 2")
-    assert "retrying billing 2 in 3 hours" in rows(browser, JOBS)[0]
+    assert "retrying billing 0 2 in 3 hours" in rows(browser, JOBS)[0]
     execute("UPDATE proletarian.job SET process_at = now() - interval '170 minutes'")
-    assert "due billing 2 3 hours ago" in rows(browser, JOBS)[0]
+    assert "due billing 0 2 3 hours ago" in rows(browser, JOBS)[0]
 
 
 def test_a_running_job_is_told_with_the_worker_that_has_it(browser: Client) -> None:
@@ -126,14 +126,14 @@ def test_an_archived_failure_is_told_with_the_last_line_of_its_last_error(browse
     other = archive("failure", finished_at="2020-01-01")
     attempt(other, "crash")
     first, second = rows(browser, ARCHIVE)
-    assert first.startswith("shop/mail failure Refused: 550 &lt;no&gt; such mailbox proletarian/default 1 90 seconds ")
-    assert second.startswith("shop/mail failure crash proletarian/default 1 0.0 seconds ")
+    assert first.startswith("shop/mail failure Refused: 550 &lt;no&gt; such mailbox proletarian/default 0 1 90 seconds ")
+    assert second.startswith("shop/mail failure crash proletarian/default 0 1 0.0 seconds ")
     assert "days ago" in second
 
 
 def test_names_are_shown_without_colons_and_plain_names_in_quotes(browser: Client) -> None:
     enqueue(PlainName("send email"), queue=PlainName("a queue"))
-    assert "send email due &quot;a queue&quot; 0" in rows(browser, JOBS)[0]
+    assert "send email due &quot;a queue&quot; 0 0" in rows(browser, JOBS)[0]
     assert ":shop" not in words(browser, ARCHIVE)
 
 
