@@ -25,8 +25,8 @@ from django_proletarian.models import ArchivedJob
 @admin.register(ArchivedJob)
 class ArchivedJobAdmin(StoredJobAdmin):
     list_display = (
-        *("job_type", "status_badge", "error", "queue_shown", "priority", "attempts_made", "duration"),
-        *("finished", "enqueued", "short_id"),
+        *("job_type", "status_badge", "finished", "error", "queue_and_priority", "attempts_made", "duration"),
+        *("enqueued", "short_id"),
     )
     list_filter = (StatusFilter, QueueFilter, JobTypeFilter, FinishedFilter)
     ordering = ("-finished_at",)

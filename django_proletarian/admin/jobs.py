@@ -25,7 +25,7 @@ from django_proletarian.models import ArchivedJob, Job
 
 @admin.register(Job)
 class JobAdmin(StoredJobAdmin):
-    list_display = ("job_type", "state", "queue_shown", "priority", "attempts_made", "next_run", "enqueued", "short_id")
+    list_display = ("job_type", "state", "next_run", "queue_and_priority", "attempts_made", "enqueued", "short_id")
     list_filter = (StateFilter, JobQueueFilter, JobTypeFilter, NextRunFilter)
     ordering = ("queue", "process_at")  # as workers' own index is
     sortable_by = ()

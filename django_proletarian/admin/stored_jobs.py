@@ -59,8 +59,10 @@ class StoredJobAdmin(ActingAdmin, ListAdmin):
     # -- Columns -----------------------------------------------------------------------------------------------------
 
     @admin.display(description=gettext_lazy("queue"))
-    def queue_shown(self, job: StoredJob) -> str:
-        return names.shown(conf.queue_and_priority(job.queue)[0])
+    def queue_and_priority(self, job: StoredJob) -> str:
+        queue, priority = conf.queue_and_priority(job.queue)
+        shown = names.shown(queue)
+        return _("%(queue)s, priority %(priority)s") % {"queue": shown, "priority": priority} if priority else shown
 
     @admin.display(description=gettext_lazy("priority"))
     def priority(self, job: StoredJob) -> int:

@@ -20,18 +20,6 @@ def test_a_job_is_shown_with_its_state_payload_handler_and_attempts(shop: Shop, 
     assert "ProviderBusy: try again in 2 s" in attempts.inner_text()
 
 
-def test_tracebacks_and_the_raw_payload_are_folded_until_asked_for(shop: Shop, visit: Callable[..., Visitor]) -> None:
-    *_, failed = shop.fill()
-    page = visit().see(f"archivedjob/{failed}/change/")
-    raw, traceback = page.get_by_text('["^ ","~:order-id",42'), page.get_by_text("provider.charge(amount")
-    assert not raw.is_visible()
-    assert not traceback.is_visible()
-    page.get_by_text("As it is stored", exact=True).press("Enter")
-    page.get_by_text("Traceback", exact=True).press("Enter")
-    assert raw.is_visible()
-    assert traceback.is_visible()
-
-
 def test_a_running_job_says_so(shop: Shop, visit: Callable[..., Visitor]) -> None:
     _, running, _ = shop.fill()
     said = visit().see(f"job/{running}/change/").locator("#content").inner_text()
