@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString, NamedTuple
 from uuid import UUID
@@ -216,6 +216,17 @@ def _escaped(text: str) -> str:
 
 
 _name = functools.lru_cache(maxsize=1000)(_escaped)
+
+
+WAKE_SLEEPERS: LiteralString = """
+SELECT count(CASE WHEN NOT pg_try_advisory_xact_lock_shared(key) THEN pg_notify('proletarian', key::text)::text END)
+  FROM unnest(%s::bigint[]) AS key
+"""
+
+
+def wake_sleepers(cursor: CursorWrapper, tables: Tables, stored_queues: Collection[str]) -> None:
+    """Tell the workers that sleep on these queues, when the transaction commits, that jobs came by another way."""
+    cursor.execute(WAKE_SLEEPERS, [[sleepers_key(tables, queue) for queue in stored_queues]])
 
 
 @functools.lru_cache(maxsize=1000)

@@ -30,6 +30,22 @@ def test_nobody_is_kept_out_where_there_is_nothing(
     nobody_is_kept_out(visit(), axe, f"{page}/", f"{page}-empty", looks=["light-wide"])
 
 
+def test_nobody_is_kept_out_of_a_job_or_an_action(shop: Shop, visit: Callable[..., Visitor], axe: str) -> None:
+    retried, _, failed = shop.fill()
+    visitor = visit()
+    nobody_is_kept_out(visitor, axe, f"job/{retried}/change/", "job-detail")
+    nobody_is_kept_out(visitor, axe, f"archivedjob/{failed}/change/", "archivedjob-detail", looks=["light-wide"])
+    visitor.see(f"job/{retried}/change/")
+    visitor.page.get_by_role("button", name="Move to another queue…").click()
+    found: dict[str, list[str]] = {}
+    for look in ("light-wide", "dark-narrow"):
+        dark, size = LOOKS[look]
+        visitor.looks(dark=dark, size=size)
+        visitor.keep(f"look-action-{look}", whole=True)
+        found[look] = visitor.barriers(axe)
+    assert found == {look: [] for look in found}
+
+
 def nobody_is_kept_out(visitor: Visitor, axe: str, path: str, name: str, looks: list[str] | None = None) -> None:
     """See a page in all looks, and keep each as a picture under a name."""
     visitor.see(path)
