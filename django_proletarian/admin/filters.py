@@ -79,8 +79,9 @@ class JobQueueFilter(QueueFilter):
 
     def stored_under(self) -> list[str]:
         # Only those that have jobs: an index is asked about each.
-        possible = super().stored_under()
-        return possible[:1] + [queue for queue in possible[1:] if queue in queues_in_use(self.database)]
+        chosen, *levels = super().stored_under()
+        in_use = set(queues_in_use(self.database))
+        return [chosen, *(level for level in levels if level in in_use)]
 
 
 def known_queues(database: str) -> set[str]:

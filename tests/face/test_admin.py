@@ -213,6 +213,13 @@ def test_queue_and_priority_are_told_apart_and_a_queue_has_all_its_priorities(br
     assert "mail+10" not in offered["queue"]
 
 
+def test_a_list_of_one_queue_takes_no_statement_for_each_of_its_priorities(browser: Client) -> None:
+    enqueue("a", queue="mail")
+    with CaptureQueriesContext(connection) as queries:
+        assert listed(browser, JOBS, queue="mail")
+    assert len(queries) < 30
+
+
 def test_filters_offer_queues_in_use_and_the_types_of_this_projects_handlers(browser: Client) -> None:
     enqueue("a", queue="only-in-the-table")
     offered = {spec.title: [choice["display"] for choice in spec.choices(cl)] for cl, spec in filters(browser, JOBS)}
