@@ -7,7 +7,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.db import connections
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet, Value
 from django.http import HttpRequest, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.safestring import SafeString
@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy
 from django_proletarian import conf, job_search, names
 from django_proletarian.admin.actions import ON_JOBS, as_actions
 from django_proletarian.admin.filters import JobQueueFilter, NextRunFilter, StateFilter, TypeInQueueFilter
-from django_proletarian.admin.lists import IndexedChangeList, as_uuid
+from django_proletarian.admin.lists import IndexedChangeList, IsAnyOf, as_uuid
 from django_proletarian.admin.stored_jobs import StoredJobAdmin, with_text
 from django_proletarian.admin.words import STATES, badge, from_now, how_long, told, told_in_full
 from django_proletarian.job_states import JobState, running_jobs, state_of
@@ -74,7 +74,7 @@ class JobAdmin(StoredJobAdmin):
                 "%(count)s jobs were looked at, those that run next in each queue. Choose a queue, a state or a date "
                 "to look at others."
             ) % {"count": f"{found.looked_at:,}"}
-        return queryset.filter(pk__in=found.job_ids)
+        return queryset.filter(IsAnyOf(F("pk"), Value(found.job_ids)))
 
     def _wanted(self, cl: IndexedChangeList, queues: list[str], state: str | None) -> job_search.Wanted:
         job_type, date = cl.chosen("job_type"), cl.chosen("process_at")

@@ -16,7 +16,7 @@ from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
 from django.db import connections, router, transaction
 from django.db.backends.utils import CursorWrapper
-from django.db.models import Model, QuerySet
+from django.db.models import BooleanField, Func, Model, QuerySet
 from django.http import HttpRequest
 from django.utils.functional import cached_property
 
@@ -143,6 +143,14 @@ def may_read(database: str, model: type[Model]) -> bool:
     with connections[database].cursor() as cursor:
         cursor.execute("SELECT has_table_privilege(to_regclass(%s), 'SELECT')", [model._meta.db_table])
         return bool(cursor.fetchone()[0])
+
+
+class IsAnyOf(Func):
+    """Whether the first expression is in the second, an array: one parameter, which costs a third of IN's thousands."""
+
+    template = "%(expressions)s)"
+    arg_joiner = " = ANY("
+    output_field = BooleanField()
 
 
 def as_uuid(text: str) -> UUID | None:
