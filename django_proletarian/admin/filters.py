@@ -141,11 +141,15 @@ class StateFilter(Filter):
             case JobState.DUE:
                 return queryset.filter(process_at__lte=Now()).exclude(pk__in=self._running())
             case JobState.SCHEDULED:
-                return queryset.filter(process_at__gt=Now())
+                return self._not_yet_due(queryset)
             case JobState.RETRYING:
-                return queryset.filter(process_at__gt=Now(), attempts__gt=0)
+                return self._not_yet_due(queryset).filter(attempts__gt=0)
             case _:
                 return queryset.none()
+
+    def _not_yet_due(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        # The row of a job that a worker has leased looks as if it were scheduled.
+        return queryset.filter(process_at__gt=Now()).exclude(pk__in=self._running())
 
     def _running(self) -> list[Any]:
         tables = conf.settings().tables

@@ -111,6 +111,17 @@ def test_a_running_job_is_told_with_the_worker_that_has_it(browser: Client) -> N
     assert listed(browser, JOBS, state="due") == []
 
 
+def test_a_leased_job_is_running_though_its_row_is_not_due(browser: Client) -> None:
+    job_id = enqueue("a", process_in=timedelta(minutes=1))
+    execute("UPDATE proletarian.job SET attempts = 1")
+    assert listed(browser, JOBS, state="retrying") == [str(job_id)]
+    told = {"job_id": str(job_id), "job_type": "a", "queue": "q", "attempt": 1, "seconds": 300.0, "leased": True}
+    insert_worker("shop-1", running=[told])
+    assert "a running runs now, for 5 minutes, at shop-1 " in rows(browser, JOBS)[0]
+    assert listed(browser, JOBS, state="running") == [str(job_id)]
+    assert listed(browser, JOBS, state="retrying") == listed(browser, JOBS, state="scheduled") == []
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_job_that_any_worker_has_locked_is_running(browser: Client, claim: ClaimConnection) -> None:
     enqueue_many([NewJob("a"), NewJob("a")])
