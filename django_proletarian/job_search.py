@@ -18,6 +18,7 @@ from django_proletarian.indexes import FAILURES, TRIED_BEFORE
 from django_proletarian.tables import Tables, for_tables
 
 MOST_QUEUES = 500  # that are told apart
+MOST_SAMPLED = 500  # jobs, for the types that there are
 MOST_LOOKED_AT = 50_000  # rows, for a filter that no index serves
 LEAST_LOOKED_AT = 100  # rows of each queue, however many queues there are
 MOST_SEARCHED = 10_000  # rows, for a text in payloads, which are longer than all else
@@ -40,6 +41,32 @@ def queues_in_use(cursor: CursorWrapper, tables: Tables) -> list[str]:
     """The queues that have jobs, as they are stored, in the order of the index."""
     cursor.execute(for_tables(QUEUES_IN_USE, tables), [MOST_QUEUES])
     return [queue for (queue,) in cursor.fetchall()]
+
+
+TYPES_AHEAD: LiteralString = """
+SELECT DISTINCT ahead.job_type
+  FROM unnest(%s::text[]) AS asked (queue)
+ CROSS JOIN LATERAL (
+    SELECT job_type FROM {job} AS job WHERE job.queue = asked.queue ORDER BY process_at LIMIT %s
+ ) AS ahead
+"""
+TYPES_LATELY: LiteralString = """
+SELECT DISTINCT job_type
+  FROM (SELECT job_type FROM {archived_job} ORDER BY finished_at DESC LIMIT %s) AS lately
+"""
+
+
+def types_ahead(cursor: CursorWrapper, tables: Tables, queues: Sequence[str]) -> list[str]:
+    """The types of the jobs that run next in each queue, all as they are stored."""
+    most = max(MOST_SAMPLED // max(1, len(queues)), 10)
+    cursor.execute(for_tables(TYPES_AHEAD, tables), [list(queues), most])
+    return [job_type for (job_type,) in cursor.fetchall()]
+
+
+def types_lately(cursor: CursorWrapper, tables: Tables) -> list[str]:
+    """The types of the jobs that finished last, as they are stored."""
+    cursor.execute(for_tables(TYPES_LATELY, tables), [MOST_SAMPLED])
+    return [job_type for (job_type,) in cursor.fetchall()]
 
 
 def has_retrying_index(cursor: CursorWrapper, tables: Tables) -> bool:

@@ -18,7 +18,7 @@ from django_proletarian.admin.attempts import last_errors
 from django_proletarian.admin.filters import FinishedFilter, JobTypeFilter, QueueFilter, StatusFilter
 from django_proletarian.admin.lists import IndexedChangeList
 from django_proletarian.admin.stored_jobs import StoredJobAdmin, with_text
-from django_proletarian.admin.words import STATUSES, badge, from_now, how_long, to_the_second, told
+from django_proletarian.admin.words import STATUSES, badge, from_now, how_long, to_the_second, told, told_in_full
 from django_proletarian.models import ArchivedJob
 
 
@@ -33,7 +33,7 @@ class ArchivedJobAdmin(StoredJobAdmin):
     sortable_by = ("finished",)
     fields = (
         *("job_id", "job_type_link", "status_badge", "queue_link", "priority", "attempts_made", "duration"),
-        *("finished", "last_due", "enqueued"),
+        *("finished_in_full", "last_due", "enqueued_in_full"),
     )
     readonly_fields = fields
     actions = as_actions(ON_ARCHIVED_JOBS)
@@ -84,6 +84,10 @@ class ArchivedJobAdmin(StoredJobAdmin):
     def finished(self, job: Any) -> SafeString:
         return told(job.finished_at, from_now(job.finished_at, job.looked_at))
 
+    @admin.display(description=gettext_lazy("finished"))
+    def finished_in_full(self, job: Any) -> SafeString:
+        return told_in_full(job.finished_at, from_now(job.finished_at, job.looked_at))
+
     @admin.display(description=gettext_lazy("last due"))
     def last_due(self, job: Any) -> SafeString:
-        return told(job.process_at, from_now(job.process_at, job.looked_at))
+        return told_in_full(job.process_at, from_now(job.process_at, job.looked_at))

@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import admin
-from django.db import connections
 from django.db.models import Max, QuerySet
 from django.db.models.functions import Left
 from django.http import HttpRequest
@@ -18,12 +17,10 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_proletarian import conf
 from django_proletarian.admin.filters import OutcomeFilter
-from django_proletarian.admin.lists import IndexedChangeList, ListAdmin, as_uuid
+from django_proletarian.admin.lists import IndexedChangeList, ListAdmin, as_uuid, may_read
 from django_proletarian.admin.words import badge, how_long, to_the_second, told
 from django_proletarian.models import ArchivedJob, Job, JobAttempt
-from django_proletarian.tables import quoted
 
 MOST_ATTEMPTS = 50  # of one job
 MOST_LOOKED_AT = 50_000  # the newest
@@ -48,7 +45,7 @@ class AttemptView:
 
 def attempts_of(database: str, job_id: UUID) -> list[AttemptView]:
     """The last attempts at a job, the newest first; none where there is no table of them that may be read."""
-    if not may_read_attempts(database):
+    if not may_read(database, JobAttempt):
         return []
     attempts = JobAttempt._default_manager.using(database).filter(job_id=job_id).order_by("-attempt_id")
     return [
@@ -70,7 +67,7 @@ def attempts_of(database: str, job_id: UUID) -> list[AttemptView]:
 def last_errors(database: str, job_ids: Iterable[UUID]) -> dict[UUID, str]:
     """The last line of what the last attempt at each of `job_ids` says, by id."""
     asked = list(job_ids)
-    if not asked or not may_read_attempts(database):
+    if not asked or not may_read(database, JobAttempt):
         return {}
     attempts = (
         JobAttempt._default_manager.using(database)
@@ -93,13 +90,6 @@ def last_line(outcome: str, exception: str | None, message: str | None) -> str:
     return last or str(OUTCOMES.get(outcome, outcome))
 
 
-def may_read_attempts(database: str) -> bool:
-    with connections[database].cursor() as cursor:
-        table = quoted(conf.settings().tables.job_attempt)
-        cursor.execute("SELECT has_table_privilege(to_regclass(%s), 'SELECT')", [table])
-        return bool(cursor.fetchone()[0])
-
-
 @admin.register(JobAttempt)
 class JobAttemptAdmin(ListAdmin):
     list_display = ("short_job_id", "attempt_number", "outcome_badge", "error", "worker", "began", "took")
@@ -116,6 +106,8 @@ class JobAttemptAdmin(ListAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         queryset = super().get_queryset(request)
+        if not may_read(self.database, JobAttempt):
+            return queryset.none()
         one = request.resolver_match is not None and "object_id" in request.resolver_match.kwargs
         return queryset if one else queryset.defer("traceback", "result")
 
@@ -128,6 +120,8 @@ class JobAttemptAdmin(ListAdmin):
         return (queryset.filter(job_id=job_id) if job_id else queryset.none()), False
 
     def narrowed(self, cl: IndexedChangeList, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if queryset.query.is_empty():
+            return queryset
         last = JobAttempt._default_manager.using(self.database).aggregate(last=Max("attempt_id"))["last"] or 0
         if not cl.chosen("outcome") or last <= MOST_LOOKED_AT:
             return queryset

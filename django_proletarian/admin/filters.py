@@ -11,6 +11,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.db import connections
+from django.db.backends.utils import CursorWrapper
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest
@@ -22,6 +23,7 @@ from django_proletarian.admin.spans import Span, spans_within, years_around
 from django_proletarian.admin.words import STATES, STATUSES
 from django_proletarian.job_states import JobState, all_running_jobs
 from django_proletarian.models import JobAttempt
+from django_proletarian.tables import Tables
 
 MOST_OFFERED = 200  # names
 
@@ -96,11 +98,24 @@ def queues_in_use(database: str) -> list[str]:
 
 
 class JobTypeFilter(NameFilter):
+    """The types that handlers here have, and those that the first rows of the table have: others may run them."""
+
     title = _("job type")
     parameter_name = "job_type"
 
     def known(self, database: str) -> set[str]:
-        return {handler.job_type for handler in handlers.registered()}
+        tables = conf.settings().tables
+        with connections[database].cursor() as cursor:
+            seen = self.seen(cursor, tables)
+        return {handler.job_type for handler in handlers.registered()} | {names.from_stored(stored) for stored in seen}
+
+    def seen(self, cursor: CursorWrapper, tables: Tables) -> list[str]:
+        return job_search.types_lately(cursor, tables)
+
+
+class TypeInQueueFilter(JobTypeFilter):
+    def seen(self, cursor: CursorWrapper, tables: Tables) -> list[str]:
+        return job_search.types_ahead(cursor, tables, job_search.queues_in_use(cursor, tables))
 
 
 class StateFilter(Filter):
@@ -126,11 +141,15 @@ class StateFilter(Filter):
             case JobState.DUE:
                 return queryset.filter(process_at__lte=Now()).exclude(pk__in=self._running())
             case JobState.SCHEDULED:
-                return queryset.filter(process_at__gt=Now())
+                return self._not_yet_due(queryset)
             case JobState.RETRYING:
-                return queryset.filter(process_at__gt=Now(), attempts__gt=0)
+                return self._not_yet_due(queryset).filter(attempts__gt=0)
             case _:
                 return queryset.none()
+
+    def _not_yet_due(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        # The row of a job that a worker has leased looks as if it were scheduled.
+        return queryset.filter(process_at__gt=Now()).exclude(pk__in=self._running())
 
     def _running(self) -> list[Any]:
         tables = conf.settings().tables

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django.contrib import admin
 from django.db import connections
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet, Value
 from django.http import HttpRequest, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.safestring import SafeString
@@ -15,10 +16,10 @@ from django.utils.translation import gettext_lazy
 
 from django_proletarian import conf, job_search, names
 from django_proletarian.admin.actions import ON_JOBS, as_actions
-from django_proletarian.admin.filters import JobQueueFilter, JobTypeFilter, NextRunFilter, StateFilter
-from django_proletarian.admin.lists import IndexedChangeList, as_uuid
+from django_proletarian.admin.filters import JobQueueFilter, NextRunFilter, StateFilter, TypeInQueueFilter
+from django_proletarian.admin.lists import IndexedChangeList, IsAnyOf, as_uuid
 from django_proletarian.admin.stored_jobs import StoredJobAdmin, with_text
-from django_proletarian.admin.words import STATES, badge, from_now, how_long, told
+from django_proletarian.admin.words import STATES, badge, from_now, how_long, told, told_in_full
 from django_proletarian.job_states import JobState, running_jobs, state_of
 from django_proletarian.models import ArchivedJob, Job
 
@@ -26,10 +27,19 @@ from django_proletarian.models import ArchivedJob, Job
 @admin.register(Job)
 class JobAdmin(StoredJobAdmin):
     list_display = ("job_type", "state", "next_run", "queue_and_priority", "attempts_made", "enqueued", "short_id")
-    list_filter = (StateFilter, JobQueueFilter, JobTypeFilter, NextRunFilter)
+    list_filter = (StateFilter, JobQueueFilter, TypeInQueueFilter, NextRunFilter)
     ordering = ("queue", "process_at")  # as workers' own index is
     sortable_by = ()
-    fields = ("job_id", "job_type_link", "state", "queue_link", "priority", "attempts_made", "next_run", "enqueued")
+    fields = (
+        "job_id",
+        "job_type_link",
+        "state",
+        "queue_link",
+        "priority",
+        "attempts_made",
+        "next_run_in_full",
+        "enqueued_in_full",
+    )
     readonly_fields = fields
     actions = as_actions(ON_JOBS)
     offers = ON_JOBS
@@ -64,7 +74,7 @@ class JobAdmin(StoredJobAdmin):
                 "%(count)s jobs were looked at, those that run next in each queue. Choose a queue, a state or a date "
                 "to look at others."
             ) % {"count": f"{found.looked_at:,}"}
-        return queryset.filter(pk__in=found.job_ids)
+        return queryset.filter(IsAnyOf(F("pk"), Value(found.job_ids)))
 
     def _wanted(self, cl: IndexedChangeList, queues: list[str], state: str | None) -> job_search.Wanted:
         job_type, date = cl.chosen("job_type"), cl.chosen("process_at")
@@ -98,15 +108,22 @@ class JobAdmin(StoredJobAdmin):
 
     @admin.display(description=gettext_lazy("next run"))
     def next_run(self, job: Any) -> SafeString:
+        return told(*self._next_run(job))
+
+    @admin.display(description=gettext_lazy("next run"))
+    def next_run_in_full(self, job: Any) -> SafeString:
+        return told_in_full(*self._next_run(job))
+
+    def _next_run(self, job: Any) -> tuple[datetime, str]:
         if job.running is None:
-            return told(job.process_at, from_now(job.process_at, job.looked_at))
+            return job.process_at, from_now(job.process_at, job.looked_at)
         if job.running.began_at is None:
-            return told(job.process_at, _("runs now"))
+            return job.process_at, _("runs now")
         words = _("runs now, for %(span)s, at %(worker)s") % {
             "span": how_long(job.looked_at - job.running.began_at),
             "worker": job.running.worker_id,
         }
-        return told(job.running.began_at, words)
+        return job.running.began_at, words
 
     def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> HttpResponseRedirect:
         # It finished since the list was made, most likely.

@@ -24,7 +24,7 @@ from django_proletarian.admin.actions import ActingAdmin
 from django_proletarian.admin.attempts import AttemptView, attempts_of
 from django_proletarian.admin.lists import ListAdmin, as_uuid
 from django_proletarian.admin.payloads import readable
-from django_proletarian.admin.words import from_now, told
+from django_proletarian.admin.words import from_now, told, told_in_full
 from django_proletarian.errors import PayloadDecodeError
 from django_proletarian.job_search import MOST_OF_A_PAYLOAD
 from django_proletarian.models import StoredJob
@@ -71,6 +71,10 @@ class StoredJobAdmin(ActingAdmin, ListAdmin):
     @admin.display(description=gettext_lazy("enqueued"))
     def enqueued(self, job: Any) -> SafeString:
         return told(job.enqueued_at, from_now(job.enqueued_at, job.looked_at))
+
+    @admin.display(description=gettext_lazy("enqueued"))
+    def enqueued_in_full(self, job: Any) -> SafeString:
+        return told_in_full(job.enqueued_at, from_now(job.enqueued_at, job.looked_at))
 
     @admin.display(description=gettext_lazy("attempts"))
     def attempts_made(self, job: StoredJob) -> int:

@@ -56,6 +56,11 @@ def told(time: datetime, words: str) -> SafeString:
     return format_html('<time datetime="{}" title="{}">{}</time>', time.isoformat(), to_the_second(time), words)
 
 
+def told_in_full(time: datetime, words: str) -> SafeString:
+    """The time itself, and the words behind it: for a page with room, since nobody can point without a mouse."""
+    return format_html('<time datetime="{}">{}</time> ({})', time.isoformat(), to_the_second(time), words)
+
+
 def badge(kind: str, words: object) -> SafeString:
     """A state in words; the colour of its `kind` says nothing more."""
     return format_html('<span class="proletarian-badge proletarian-{}">{}</span>', kind, words)

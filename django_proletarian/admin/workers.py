@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib import admin
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
@@ -13,7 +14,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_proletarian.admin.lists import ListAdmin
+from django_proletarian.admin.lists import ListAdmin, may_read
 from django_proletarian.admin.stored_jobs import database_now
 from django_proletarian.admin.words import badge, from_now, how_long, told
 from django_proletarian.models import Job, Worker
@@ -35,6 +36,10 @@ class WorkerAdmin(ListAdmin):
         *("succeeded_count", "failed_count", "running_jobs"),
     )
     readonly_fields = fields
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        queryset = super().get_queryset(request)
+        return queryset if may_read(self.database, Worker) else queryset.none()
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         worker = super().get_object(request, object_id, from_field)

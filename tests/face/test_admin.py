@@ -111,6 +111,17 @@ def test_a_running_job_is_told_with_the_worker_that_has_it(browser: Client) -> N
     assert listed(browser, JOBS, state="due") == []
 
 
+def test_a_leased_job_is_running_though_its_row_is_not_due(browser: Client) -> None:
+    job_id = enqueue("a", process_in=timedelta(minutes=1))
+    execute("UPDATE proletarian.job SET attempts = 1")
+    assert listed(browser, JOBS, state="retrying") == [str(job_id)]
+    told = {"job_id": str(job_id), "job_type": "a", "queue": "q", "attempt": 1, "seconds": 300.0, "leased": True}
+    insert_worker("shop-1", running=[told])
+    assert "a running runs now, for 5 minutes, at shop-1 " in rows(browser, JOBS)[0]
+    assert listed(browser, JOBS, state="running") == [str(job_id)]
+    assert listed(browser, JOBS, state="retrying") == listed(browser, JOBS, state="scheduled") == []
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_job_that_any_worker_has_locked_is_running(browser: Client, claim: ClaimConnection) -> None:
     enqueue_many([NewJob("a"), NewJob("a")])
@@ -220,11 +231,14 @@ def test_a_list_of_one_queue_takes_no_statement_for_each_of_its_priorities(brows
     assert len(queries) < 30
 
 
-def test_filters_offer_queues_in_use_and_the_types_of_this_projects_handlers(browser: Client) -> None:
+def test_filters_offer_queues_in_use_and_types_of_handlers_and_of_the_first_rows(browser: Client) -> None:
     enqueue("a", queue="only-in-the-table")
     offered = {spec.title: [choice["display"] for choice in spec.choices(cl)] for cl, spec in filters(browser, JOBS)}
     assert {"All", "only-in-the-table", "proletarian/default"} <= set(offered["queue"])
-    assert "tests/append" in offered["job type"]
+    assert {"tests/append", "a"} <= set(offered["job type"])
+    archive(job_type=":b")
+    offered = {spec.title: [choice["display"] for choice in spec.choices(cl)] for cl, spec in filters(browser, ARCHIVE)}
+    assert {"tests/append", "b"} <= set(offered["job type"])
 
 
 def filters(browser: Client, page: str, **query: str) -> list[tuple[Any, Any]]:
@@ -264,6 +278,7 @@ def test_search_finds_a_job_by_its_id_whatever_else_is_chosen_in_other_filters(b
     wanted, _ = archive(), archive()
     assert listed(browser, ARCHIVE, q=wanted) == [wanted]
     assert listed(browser, ARCHIVE, q=f" {wanted.upper()} ") == [wanted]
+    assert listed(browser, ARCHIVE, q=wanted, status="failure", queue="other", finished_at="2020") == [wanted]
 
 
 def test_search_finds_a_text_in_payloads_of_one_queue(browser: Client) -> None:
@@ -302,7 +317,7 @@ def test_lists_count_to_a_limit_and_say_so_and_load_no_payloads(
     assert ours
     for sql in ours:
         assert "payload" not in sql
-        assert "DISTINCT" not in sql or "job_attempt" in sql
+        assert "DISTINCT" not in sql or "job_attempt" in sql or "LIMIT" in sql
         assert "COUNT" not in sql or "LIMIT 4" in sql
 
 

@@ -119,10 +119,13 @@ def test_cancel_replaces_an_archived_job_of_the_same_id(browser: Client) -> None
     assert (archived.job_type, archived.status) == ("new", "failure")
 
 
+@pytest.mark.parametrize("is_leased", [False, True])
 @pytest.mark.parametrize("action", ["run_now", "reschedule", "move", "cancel"])
-def test_a_job_that_a_worker_says_it_runs_is_left_alone(browser: Client, action: str) -> None:
+def test_a_job_that_a_worker_says_it_runs_is_left_alone(browser: Client, action: str, is_leased: bool) -> None:
     running, other = enqueue("a"), enqueue("a")
-    told = {"job_id": str(running), "job_type": "a", "queue": "q", "attempt": 1, "seconds": 1.0}
+    if is_leased:  # which counts its attempt when it begins
+        execute("UPDATE proletarian.job SET attempts = 1, process_at = now() + interval '1 minute'")
+    told = {"job_id": str(running), "job_type": "a", "queue": "q", "attempt": 1, "seconds": 1.0, "leased": is_leased}
     insert_worker("shop-1", running=[told])
     gone = uuid4()
     before = Job.objects.get(pk=running)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -16,7 +17,7 @@ from django_proletarian import enqueue, job_handler
 from django_proletarian.admin import stored_jobs
 from django_proletarian.admin.payloads import readable
 from django_proletarian.transit import URI, Char, Keyword, Symbol, TaggedValue
-from tests.face.test_admin import ARCHIVE, JOBS, archive, attempt, execute, words
+from tests.face.test_admin import ARCHIVE, ATTEMPTS, JOBS, WORKERS, archive, attempt, execute, words
 
 
 @pytest.mark.parametrize(
@@ -121,6 +122,15 @@ def test_the_page_of_a_job_that_has_finished_leads_to_the_archive(browser: Clien
 
 
 @pages
+def test_a_jobs_page_tells_dates_in_full_beside_the_words(browser: Client) -> None:
+    job_id = archive(finished_at="2026-01-03T12:00:00+00")
+    assert re.search(r"Finished: 2026-01-03 13:00:00 \(\d+ days ago\)", words(browser, f"{ARCHIVE}{job_id}/change/"))
+    job_id = enqueue("a")
+    execute("UPDATE proletarian.job SET process_at = '2170-01-03T12:00:00+00'")
+    assert re.search(r"Next run: 2170-01-03 13:00:00 \(in \d+ days\)", words(browser, f"{JOBS}{job_id}/change/"))
+
+
+@pages
 def test_pages_have_no_script_and_no_style_of_their_own(browser: Client) -> None:
     job_id = archive("failure")
     attempt(job_id, "failure", traceback="t", result="[1]")
@@ -138,5 +148,5 @@ def test_pages_work_without_the_tables_of_attempts_and_workers(browser: Client) 
     execute("DROP TABLE proletarian.job_attempt, proletarian.worker")
     job_id = archive("failure")
     enqueue("a")
-    for page in (JOBS, ARCHIVE, f"{ARCHIVE}{job_id}/change/"):
-        assert browser.get(page).status_code == 200
+    for page in (JOBS, ARCHIVE, f"{ARCHIVE}{job_id}/change/", ATTEMPTS, WORKERS, f"{ATTEMPTS}?outcome=crash"):
+        assert browser.get(page).status_code == 200, page
