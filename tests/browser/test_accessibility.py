@@ -23,6 +23,12 @@ def test_nobody_is_kept_out(shop: Shop, visit: Callable[..., Visitor], axe: str,
     nobody_is_kept_out(visit(), axe, f"{page}/", page)
 
 
+@pytest.mark.parametrize("page", ["jobattempt", "worker"])
+def test_nobody_is_kept_out_of_smaller_lists(shop: Shop, visit: Callable[..., Visitor], axe: str, page: str) -> None:
+    shop.fill()
+    nobody_is_kept_out(visit(), axe, f"{page}/", page, looks=["light-wide", "dark-narrow"])
+
+
 @pytest.mark.parametrize("page", ["overview", "job", "archivedjob"])
 def test_nobody_is_kept_out_where_there_is_nothing(
     shop: Shop, visit: Callable[..., Visitor], axe: str, page: str
