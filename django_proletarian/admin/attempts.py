@@ -26,6 +26,8 @@ MOST_ATTEMPTS = 50  # of one job
 MOST_LOOKED_AT = 50_000  # the newest
 MOST_OF_A_LINE = 200  # characters of a message in a list
 OUTCOMES = dict(JobAttempt.Outcome.choices)
+# Rows with other outcomes tell of no error.
+UNSUCCESSFUL = ("retry", "failure", "crash", "timeout", "interrupted", "cancelled")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +67,13 @@ def attempts_of(database: str, job_id: UUID) -> list[AttemptView]:
 
 
 def last_errors(database: str, job_ids: Iterable[UUID]) -> dict[UUID, str]:
-    """The last line of what the last attempt at each of `job_ids` says, by id."""
+    """The last line of what the last attempt at each of `job_ids` that did not succeed says, by id."""
     asked = list(job_ids)
     if not asked or not may_read(database, JobAttempt):
         return {}
     attempts = (
         JobAttempt._default_manager.using(database)
-        .filter(job_id__in=asked)
+        .filter(job_id__in=asked, outcome__in=UNSUCCESSFUL)
         .order_by("job_id", "-attempt_id")
         .distinct("job_id")
         .values_list("job_id", "outcome", "exception_class", Left("message", 2000))

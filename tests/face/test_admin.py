@@ -134,6 +134,7 @@ def test_an_archived_failure_is_told_with_the_last_line_of_its_last_error(browse
     job_id = archive("failure")
     attempt(job_id, "retry", exception_class="ValueError", message="not this one")
     attempt(job_id, exception_class="shop.mail.Refused", message="Was refused:\n\n550 <no> such mailbox\n", attempt=2)
+    attempt(job_id, "success", attempt=2)  # of a job that was run again meanwhile, say
     other = archive("failure", finished_at="2020-01-01")
     attempt(other, "crash")
     first, second = rows(browser, ARCHIVE)
