@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_proletarian import job_search, job_states
 from django_proletarian.admin import attempts, lists
+from django_proletarian.models import ArchivedJob
 from tests.store.test_archive_plans import plan_of
 from tests.store.test_plans import execute
 
@@ -96,6 +97,25 @@ def test_no_page_reads_more_than_its_limit(analyzed: bool, monkeypatch: pytest.M
                     read = scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0)
                     assert read * scan["Actual Loops"] <= 2 * job_search.MOST_LOOKED_AT + 50, told
             assert scans, (model, query)
+
+
+@pytest.mark.django_db
+def test_a_jobs_page_reads_no_attempts_but_its_own_also_before_the_first_analyze() -> None:
+    fill()
+    execute(
+        "INSERT INTO proletarian.job_attempt (job_id, attempt, started_at, finished_at, outcome) "
+        "SELECT gen_random_uuid(), 1, now(), now(), 'failure' FROM generate_series(1, 300000)"
+    )
+    client = Client()
+    client.force_login(User.objects.create_superuser("boss"))
+    job = ArchivedJob.objects.filter(status="failure")[0]
+    with CaptureQueriesContext(connection) as queries:
+        assert client.get(f"/admin/django_proletarian/archivedjob/{job.pk}/change/").status_code == 200
+    asked = [query["sql"] for query in queries if '"job_attempt"' in query["sql"] and "privilege" not in query["sql"]]
+    assert len(asked) == 2  # all of them, and the last error
+    for sql in asked:
+        for scan in (node for node in plan_of(sql) if node.get("Relation Name") == "job_attempt"):
+            assert scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0) <= 1, scan
 
 
 def scans_of(sql: str) -> list[dict[str, Any]]:
