@@ -356,7 +356,9 @@ def _queues_of_tasks() -> Iterator[str]:
 
 def queue_and_priority(name: str) -> tuple[str, int]:
     """The queue and the priority of the jobs that are stored under this queue's name."""
-    return (name, 0) if name in own_queues() else priorities.split(name)
+    queue, priority = priorities.split(name)
+    # Asked for each task, of which most have no priority; to gather the names of all handlers takes longer.
+    return (name, 0) if priority and name in own_queues() else (queue, priority)
 
 
 def levels_of(queues: Iterable[str]) -> tuple[str, ...]:

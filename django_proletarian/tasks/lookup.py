@@ -64,13 +64,19 @@ def _copy(task_class: type[Task], values: dict[str, Any]) -> Task:
     return task
 
 
-def backend_alias(stored: str, backend_class: type[BaseTaskBackend]) -> str:
-    """The alias under which a task was enqueued; if that is no backend of ours any more, one that is.
+def backend_for(stored: str, backend_class: type[BaseTaskBackend]) -> tuple[str, BaseTaskBackend | None]:
+    """The alias under which a task was enqueued, with its backend; if that is none of ours any more, one that is.
 
-    If there is none at all, as where a worker serves another project's tasks, it stays as it was stored.
+    If there is none at all, as where a worker serves another project's tasks, the alias stays as it was stored.
     """
-    aliases = (stored, DEFAULT_TASK_BACKEND_ALIAS, *task_backends.settings)
-    return next((alias for alias in aliases if isinstance(backend_of(alias), backend_class)), stored)
+    backend = backend_of(stored)
+    if isinstance(backend, backend_class):
+        return stored, backend
+    for alias in (DEFAULT_TASK_BACKEND_ALIAS, *task_backends.settings):
+        backend = backend_of(alias)
+        if isinstance(backend, backend_class):
+            return alias, backend
+    return stored, None
 
 
 def backend_of(alias: str) -> BaseTaskBackend | None:

@@ -27,7 +27,7 @@ from django_proletarian.tasks.framework import (
     TaskResultDoesNotExist,
     TaskResultStatus,
 )
-from django_proletarian.tasks.lookup import as_enqueued, backend_alias, find_task, lost_task
+from django_proletarian.tasks.lookup import as_enqueued, backend_for, find_task, lost_task
 from django_proletarian.tasks.naming import queue_name_and_priority
 from django_proletarian.tasks.values import normalised
 
@@ -189,7 +189,7 @@ def _result(backend: BaseTaskBackend, job_id: UUID, stored: StoredTask, called: 
     except NoHandler:
         task = lost_task(job_type)
     queue_name, priority = queue_name_and_priority(names.from_stored(stored.queue))
-    alias = backend_alias(called.backend, type(backend))
+    alias, _ = backend_for(called.backend, type(backend))
     task = as_enqueued(task, queue_name=queue_name, priority=priority, backend=alias, run_after=called.run_after)
     return ProletarianResult(
         task=task,

@@ -19,7 +19,7 @@ from django_proletarian.tasks import envelope, results, signals
 from django_proletarian.tasks.backend import ProletarianBackend
 from django_proletarian.tasks.envelope import Envelope
 from django_proletarian.tasks.framework import BaseTaskBackend, Task, TaskContext, TaskError, TaskResultStatus
-from django_proletarian.tasks.lookup import as_enqueued, backend_alias, backend_of, find_task, lost_task
+from django_proletarian.tasks.lookup import as_enqueued, backend_for, find_task, lost_task
 from django_proletarian.tasks.naming import queue_name_and_priority
 from django_proletarian.tasks.results import ProletarianResult, change, in_projects_time
 from django_proletarian.tasks.task import job_options
@@ -35,6 +35,7 @@ class TaskAttempt:
     task: Task
     called: Envelope
     alias: str  # of its backend
+    sender: type[BaseTaskBackend]  # the backend's class
     worker_id: str
     database: str  # alias of its jobs
     result: ProletarianResult | None = None  # from the start on
@@ -80,12 +81,6 @@ class TaskAttempt:
             result.worker_ids.extend([results.UNKNOWN_WORKER] * missing)
         result.worker_ids.append(self.worker_id)
         return result
-
-    @property
-    def sender(self) -> type[BaseTaskBackend]:
-        """The class of the task's backend."""
-        backend = backend_of(self.alias)
-        return ProletarianBackend if backend is None else type(backend)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -164,12 +159,12 @@ def handler_of_task(job_type: str, payload: object, worker_id: str, database: st
         function: Callable[..., Any] = partial(_raise, error)
     else:
         function = partial(task.func, **called.kwargs) if called.kwargs else task.func
-    alias = backend_alias(called.backend, ProletarianBackend)
-    backend = backend_of(alias)
+    alias, backend = backend_for(called.backend, ProletarianBackend)
     attempt = TaskAttempt(
         task=lost_task(job_type) if task is None else task,
         called=called,
         alias=alias,
+        sender=ProletarianBackend if backend is None else type(backend),
         worker_id=worker_id,
         database=database,
     )
