@@ -18,12 +18,13 @@ from datetime import datetime
 
 import psycopg
 from django.db import Error as DjangoDatabaseError
+from django.db.backends.utils import CursorWrapper
 
 from django_proletarian.connection import COMMIT, PrivateConnection
 from django_proletarian.errors import LeaseLost
 from django_proletarian.interrupting import Interruptible, Stop
 from django_proletarian.outage import is_transient, pauses
-from django_proletarian.store import ClaimedJob, LeaseRow, extend_lease, resume_leased_job
+from django_proletarian.store import ClaimedJob, LeaseRow, extend_lease, hold_leased_job, resume_leased_job
 from django_proletarian.tables import Tables
 from django_proletarian.watcher import watching
 
@@ -97,6 +98,16 @@ class Lease:
         if call is not None and self._raises:
             call.interrupt(LeaseLost)
 
+    def hold(self, cursor: CursorWrapper) -> bool:
+        """Lock the row until the transaction ends; False, of which the handler is told, if the lease is not ours."""
+        # While it has not run out nobody else has the row for long.
+        if not self.is_lost and time.monotonic() < self.runs_out_at:
+            with self._lock:
+                if hold_leased_job(cursor, self._tables, self.row):
+                    return True
+        self.lose()
+        return False
+
     @property
     def row(self) -> LeaseRow:
         """What the job's row looks like while the lease is ours."""
@@ -136,7 +147,7 @@ class Lease:
         """
         for pause in pauses():
             try:
-                with self._lock:
+                with self._held_or_too_late():
                     left = self.runs_out_at - time.monotonic()
                     return resume_leased_job(connection, self._tables, self.row, self.job.process_at, max(1.0, left))
             except Exception as error:
@@ -147,9 +158,23 @@ class Lease:
             time.sleep(min(pause, 1.0))
         raise AssertionError  # there is always another pause
 
+    @contextmanager
+    def _held_or_too_late(self) -> Iterator[None]:
+        """Hold the lock, if it comes free before the lease runs out.
+
+        It does not if the keeper waits for a server that does not answer, nor if an exception from another thread has
+        come just as a handler had taken it. Then nobody extends the lease any more, and its row is known all the same.
+        """
+        has_lock = self._lock.acquire(timeout=max(1.0, self.runs_out_at - time.monotonic()))
+        try:
+            yield
+        finally:
+            if has_lock:
+                self._lock.release()
+
     def give_back(self, connection: PrivateConnection) -> None:
         """Put the job back as it was claimed, if it is still ours: it is due at once, and this attempt never was."""
-        with self._lock:
+        with self._held_or_too_late():
             if not self.is_over:
                 self.is_over = True
                 if resume_leased_job(connection, self._tables, self.row, self.job.process_at, seconds=1.0):
