@@ -7,11 +7,11 @@ PYTEST_ARGS ?= -n auto
 BIN := .venv/bin
 export PORT
 
-.PHONY: help demo serve test chaos bench docs diagrams lint format clean examples.db.install examples.db.uninstall
+.PHONY: help demo serve test test-quick coverage package chaos bench docs diagrams lint format clean examples.db.install examples.db.uninstall
 .DEFAULT_GOAL := help
 
 help: ## Show this list
-	@sed -n 's/^\([a-z.]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 32
+	@sed -n 's/^\([a-z.-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 32
 
 demo: .venv/.has-demo ## See the example shop run: ten orders, their jobs, the archive (a minute)
 	@$(BIN)/python example_project/demo.py
@@ -32,6 +32,23 @@ examples.db.uninstall: .venv/.has-demo ## Drop them (CREATE_DATABASE=off: only t
 
 test: .venv/.has-test ## Run the tests; PYTEST_ARGS="-k retry" for some of them
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-quick: .venv/.has-test ## Run those without worker processes, in a minute
+	$(BIN)/python -m pytest -n auto -m "not slow and not live and not server" tests/rules tests/store tests/face
+
+coverage: .venv/.has-test ## Run the tests and see which lines and branches they reach, worker processes included
+	rm -f .coverage .coverage.*
+	$(BIN)/coverage run -m pytest $(PYTEST_ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --fail-under 95
+	$(BIN)/coverage report --fail-under 100 --include "$$($(BIN)/python -m tests.pure_core)"
+
+package: .venv/.has-dev ## Build sdist and wheel into dist/, twice, and check them
+	rm -rf dist build/again
+	$(BIN)/hatchling build --target sdist --target wheel --directory dist
+	$(BIN)/hatchling build --target sdist --target wheel --directory build/again
+	cd dist && sha256sum * | (cd ../build/again && sha256sum --check --quiet)
+	$(BIN)/twine check --strict dist/*
 
 chaos: .venv/.has-test ## Kill what can be killed, for ten minutes: no job may suffer (CHAOS_ARGS="--jobs 2000 --seconds 60")
 	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)

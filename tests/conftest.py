@@ -28,11 +28,16 @@ def _handlers_of_one_test() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-django looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with real commits empty no tables but those they write to, which is many times as fast."""
+    """Tests with real commits empty no tables but those they write to, which is many times as fast.
+
+    Those with a project of their own start processes.
+    """
     ours = pytest.mark.django_db(transaction=True, available_apps=["django_proletarian", "tests.app"])
     for item in items:
         if "committed" in getattr(item, "fixturenames", ()):
             item.add_marker(ours)
+        if "scratch" in getattr(item, "fixturenames", ()):
+            item.add_marker("live")
 
 
 @pytest.fixture
