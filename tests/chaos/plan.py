@@ -15,7 +15,7 @@ from uuid import UUID
 
 from tests.chaos.project.work import ALWAYS, Work
 
-JobType = Literal["chaos/atomic", "chaos/plain", "chaos/poison"]
+JobType = Literal["chaos/atomic", "chaos/plain", "chaos/leased", "chaos/poison"]
 SUPERVISORS = ("direct", "pooled")
 
 
@@ -115,8 +115,8 @@ class Plan:
             [
                 f"Seed {self.seed}: {len(jobs)} jobs in {len(self.chunks)} transactions, {len(self.events)} events in "
                 f"{self.seconds:g} s.",
-                f"Jobs: {kinds['chaos/atomic']} atomic, {kinds['chaos/plain']} plain, {kinds['chaos/poison']} poison; "
-                f"{failing} fail at first, {hopeless} always; together they take "
+                f"Jobs: {kinds['chaos/atomic']} atomic, {kinds['chaos/plain']} plain, {kinds['chaos/leased']} leased, "
+                f"{kinds['chaos/poison']} poison; {failing} fail at first, {hopeless} always; together they take "
                 f"{sum(job.work.seconds for job in jobs):.0f} s.",
                 *map(str, self.events),
             ]
@@ -186,7 +186,7 @@ def _job(rng: random.Random, turn: int, slow: float) -> PlannedJob:
     failures = rng.choices([0, 1, 2, ALWAYS], [80, 8, 7, 5])[0]
     return PlannedJob(
         job_id=_job_id(rng),
-        job_type="chaos/atomic" if turn % 2 else "chaos/plain",
+        job_type="chaos/atomic" if turn % 2 else "chaos/plain" if turn % 10 else "chaos/leased",
         work=Work(round(rng.uniform(0.05, 1) if rng.random() < slow else rng.uniform(0, 0.02), 3), failures),
         due_in=round(rng.uniform(0.1, 5), 1) if rng.random() < 0.1 else 0,
     )
