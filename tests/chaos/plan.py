@@ -39,7 +39,7 @@ WEIGHTS = {
     Kind.KILL_SUPERVISOR: 3,
     Kind.TERMINATE_BACKENDS: 8,
     Kind.RESTART_POOLER: 3,
-    Kind.PAUSE_CHILD: 4,
+    Kind.PAUSE_CHILD: 8,
     Kind.PAUSE_SUPERVISOR: 2,
     Kind.HANG_UP: 3,
 }
@@ -184,10 +184,13 @@ def _chunks(rng: random.Random, jobs: int, seconds: float, threads: int) -> Iter
 
 def _job(rng: random.Random, turn: int, slow: float) -> PlannedJob:
     failures = rng.choices([0, 1, 2, ALWAYS], [80, 8, 7, 5])[0]
+    job_type: JobType = "chaos/atomic" if turn % 2 else "chaos/plain" if turn % 10 else "chaos/leased"
+    # Leased ones are there to be caught in the middle.
+    often, longest = (2 * slow, 2) if job_type == "chaos/leased" else (slow, 1)
     return PlannedJob(
         job_id=_job_id(rng),
-        job_type="chaos/atomic" if turn % 2 else "chaos/plain" if turn % 10 else "chaos/leased",
-        work=Work(round(rng.uniform(0.05, 1) if rng.random() < slow else rng.uniform(0, 0.02), 3), failures),
+        job_type=job_type,
+        work=Work(round(rng.uniform(0.05, longest) if rng.random() < often else rng.uniform(0, 0.02), 3), failures),
         due_in=round(rng.uniform(0.1, 5), 1) if rng.random() < 0.1 else 0,
     )
 

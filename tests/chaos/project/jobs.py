@@ -17,7 +17,7 @@ from tests.chaos.project.work import RETRIES, Work
 # What an outage looks like to a handler. The last is what psycopg raises when a pooler hands on the answer to a COMMIT
 # together with the end of the server's connection.
 OUTAGES = (OperationalError, InterfaceError, InternalError)
-LEASE = 2.0  # seconds; a pause may be longer
+LEASE = 1.0  # seconds; a pause may be longer
 
 
 def patience(job: Job, error: BaseException) -> RetryStrategy:
