@@ -29,7 +29,7 @@ from django_proletarian.tables import Tables
 from django_proletarian.watcher import watching
 
 SHORTEST = 1.0  # seconds
-IDLE = 10.0  # seconds after which the thread that extends leases ends, and its connection, when there are none
+ENDS_WITHIN = 1.0  # seconds in which the thread that extends leases ends after the last of them
 GIVE_BACK_WITHIN = 2.0  # seconds that a process which ends may take to give its jobs back
 
 DATABASE_ERRORS = (psycopg.Error, DjangoDatabaseError)
@@ -187,8 +187,7 @@ class Keeper:
     def __init__(self, database: str, name: str) -> None:
         self._changed = threading.Condition()  # guards the next two
         self._leases: set[Lease] = set()
-        self._thread: threading.Thread | None = None  # while there is one
-        self._connection = PrivateConnection(database, name)  # the thread's
+        self._thread: threading.Thread | None = None  # while there are leases
         self._database, self._name = database, name
 
     @contextmanager
@@ -207,6 +206,11 @@ class Keeper:
             lease.is_over = True
             with self._changed:
                 self._leases.discard(lease)
+                thread = None if self._leases else self._thread
+                self._changed.notify()
+            if thread is not None:
+                # So that no connection is left of a worker that has ended, unless its server does not answer.
+                thread.join(ENDS_WITHIN)
 
     def give_back(self) -> None:
         """Give all jobs back that are leased now: the process is about to end."""
@@ -218,24 +222,27 @@ class Keeper:
                 lease.give_back(connection)
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
+        # Opened when the first lease is extended, which most jobs don't run long enough for.
+        with PrivateConnection(self._database, self._name) as connection:
+            while due := self._wait():
+                for lease in due:
+                    try:
+                        lease.extend(connection)
+                    except DATABASE_ERRORS:
+                        # The polling threads tell of an outage, and the watcher sees when it has lasted too long.
+                        connection.close()
+
+    def _wait(self) -> list[Lease]:
+        """Wait until leases are to be extended, and return them. Nothing means: there are none, end the thread."""
+        with self._changed:
+            while self._leases:
                 now = time.monotonic()
                 due = [lease for lease in self._leases if lease.beat_at <= now]
-                if not due:
-                    was_idle = not self._leases
-                    self._changed.wait(min([IDLE, *(lease.beat_at - now for lease in self._leases)]))
-                    if was_idle and not self._leases and time.monotonic() >= now + IDLE:
-                        self._connection.close()
-                        self._thread = None
-                        return
-                    continue
-            for lease in due:
-                try:
-                    lease.extend(self._connection)
-                except DATABASE_ERRORS:
-                    # The polling threads tell of an outage, and the watcher sees when it has lasted too long.
-                    self._connection.close()
+                if due:
+                    return due
+                self._changed.wait(min(lease.beat_at - now for lease in self._leases))
+            self._thread = None
+            return []
 
 
 # By database; shared by all worker threads of the process.
