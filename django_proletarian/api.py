@@ -79,16 +79,29 @@ def enqueue(
     """
     _check_conflict_rule(on_conflict)
     given = NewJob(job_type, payload, queue, process_at, process_in, job_id, priority)
-    row = _row(*_stored_names(job_type, queue, priority), given, *_makers())
-    database, connection = _connection(using)
+    return _enqueue(given, using, on_conflict)
+
+
+def enqueue_dated(given: NewJob, *, using: str | None) -> tuple[UUID, datetime]:
+    """`enqueue`, for callers who want to know the job's enqueued_at too, as the database dates it."""
+    told: list[datetime] = []
+    job_id = _enqueue(given, using, told=told)
+    return job_id, told[0]
+
+
+def _enqueue(
+    given: NewJob, using: str | None, on_conflict: OnConflict = "error", told: list[datetime] | None = None
+) -> UUID:
+    row = _row(*_stored_names(given.job_type, given.queue, given.priority), given, *_makers())
+    database, connection = _connection(using, frames=3)
     settings, now = conf.settings(), conf.now()
     tracing = conf.tracing()
     try:
         if tracing is None:
-            inserted = inserts.insert_job(connection, settings.tables, row, now)
+            inserted = inserts.insert_job(connection, settings.tables, row, now, told=told)
         else:
             with tracing.enqueuing([row], may_mark=_writes_json()) as [row]:
-                inserted = inserts.insert_job(connection, settings.tables, row, now)
+                inserted = inserts.insert_job(connection, settings.tables, row, now, told=told)
     except (ProgrammingError, SynchronousOnlyOperation) as error:
         _add_remedy(error, database)
         raise
@@ -356,11 +369,12 @@ def _process_in(process_in: timedelta) -> timedelta:
     return max(process_in, timedelta(0))
 
 
-def _connection(using: str | None) -> tuple[str, BaseDatabaseWrapper]:
+def _connection(using: str | None, *, frames: int = 2) -> tuple[str, BaseDatabaseWrapper]:
+    # `frames` is how many calls above is the caller's code.
     # With its alias, since in an `atomic` handler the connection is the claim's, which has another.
     if not apps.ready and not apps.stored_app_configs:  # which tests have that change INSTALLED_APPS
-        _tell_that_it_is_too_early()
-    alias = using if using is not None else _alias_of_jobs()
+        _tell_that_it_is_too_early(frames)
+    alias = alias_of_jobs(using)
     try:
         connection = connections[alias]
     except ConnectionDoesNotExist as error:
@@ -376,7 +390,10 @@ def _connection(using: str | None) -> tuple[str, BaseDatabaseWrapper]:
     return alias, connection
 
 
-def _alias_of_jobs() -> str:
+def alias_of_jobs(using: str | None) -> str:
+    """The database that is meant: `using`, else the routers'. Raises EnqueueError if our app is not installed."""
+    if using is not None:
+        return using
     try:
         # By name, since models are a layer above.
         return router.db_for_write(apps.get_model("django_proletarian", "Job"))
@@ -384,7 +401,7 @@ def _alias_of_jobs() -> str:
         raise EnqueueError('Add "django_proletarian" to INSTALLED_APPS: jobs are rows in its tables.') from error
 
 
-def _tell_that_it_is_too_early() -> None:
+def _tell_that_it_is_too_early(frames: int) -> None:
     """Raise EnqueueError while modules are imported; in an app's `ready` warn, as Django does of any query there."""
     if not apps.models_ready:
         raise EnqueueError(
@@ -395,7 +412,7 @@ def _tell_that_it_is_too_early() -> None:
         "A job was enqueued in an AppConfig.ready(): each process enqueues it again when it starts, every manage.py "
         "command too, and migrate before there are tables. Enqueue it in a command of your own, once.",
         RuntimeWarning,
-        stacklevel=4,
+        stacklevel=frames + 2,
     )
 
 
@@ -533,7 +550,7 @@ def job_handler(
             atomic=atomic,
             interruptible=interruptible,
             time_limit=_seconds("time_limit", time_limit),
-            lease=_lease(lease),
+            lease=lease_seconds(lease),
         )
         register(handler)
         return handler
@@ -562,7 +579,8 @@ def _seconds(option: str, given: float | timedelta | None) -> float | None:
         raise InvalidHandler(f"{option} is {error}. For example: {option}=timedelta(minutes=5).") from error
 
 
-def _lease(given: float | timedelta | None) -> float | None:
+def lease_seconds(given: float | timedelta | None) -> float | None:
+    """Seconds from what a handler or a task says; None for no lease. Raises InvalidHandler."""
     seconds = _seconds("lease", given)
     if seconds is not None and not SHORTEST <= seconds <= LONGEST_DELAY.total_seconds():
         raise InvalidHandler(

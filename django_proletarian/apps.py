@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from django.apps import AppConfig
+from django.conf import settings
 from django.core import checks as django_checks
 from django.db import connections, router
 from django.db.migrations.loader import MigrationLoader
 from django.db.models.signals import pre_migrate
-from django.utils.module_loading import autodiscover_modules
+from django.utils.module_loading import autodiscover_modules, import_string
 from django.utils.translation import gettext_lazy as _
 
 from django_proletarian import conf, indexes, schema
@@ -31,6 +34,16 @@ class ProletarianConfig(AppConfig):
         django_checks.register(check_deployment, django_checks.Tags.database, deploy=True)
         pre_migrate.connect(create_tables_without_migrations, sender=self)
         autodiscover_modules("jobs")
+        import_task_backends()
+
+
+def import_task_backends() -> None:
+    """Import the backends that TASKS names: workers run tasks once ours is imported."""
+    backends = getattr(settings, "TASKS", None)
+    for backend in backends.values() if isinstance(backends, Mapping) else ():
+        # What can't be imported is told by Django, when the first task is declared or checked.
+        with suppress(ImportError, AttributeError, TypeError, KeyError):
+            import_string(backend["BACKEND"])
 
 
 def create_tables_without_migrations(sender: AppConfig, using: str, **kwargs: Any) -> None:

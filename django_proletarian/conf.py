@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -344,12 +344,21 @@ def worker_options(
 def own_queues() -> frozenset[str]:
     """The queues that the settings and the handlers name: none is another's level, whatever it looks like."""
     handlers = {handler.queue for handler in registered() if handler.queue is not None}
-    return frozenset({settings().queue, *settings().queues, *handlers})
+    return frozenset({settings().queue, *settings().queues, *handlers, *_queues_of_tasks()})
+
+
+def _queues_of_tasks() -> Iterator[str]:
+    backends = getattr(django_settings, "TASKS", None)
+    for backend in backends.values() if isinstance(backends, Mapping) else ():
+        queues = backend.get("QUEUES") if isinstance(backend, Mapping) else None
+        yield from (queue for queue in queues or () if isinstance(queue, str))
 
 
 def queue_and_priority(name: str) -> tuple[str, int]:
     """The queue and the priority of the jobs that are stored under this queue's name."""
-    return (name, 0) if name in own_queues() else priorities.split(name)
+    queue, priority = priorities.split(name)
+    # Asked for each task, of which most have no priority; to gather the names of all handlers takes longer.
+    return (name, 0) if priority and name in own_queues() else (queue, priority)
 
 
 def levels_of(queues: Iterable[str]) -> tuple[str, ...]:

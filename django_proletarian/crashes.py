@@ -36,6 +36,7 @@ from django_proletarian.worker import (
     note_attempt,
     run_on_commit,
     settling,
+    tell_handler,
 )
 
 # Seconds that a job may stay locked before it is taken for another worker's: the server lets go of the dead one's lock
@@ -78,6 +79,7 @@ def settle_crash(options: WorkerOptions, claim: ClaimConnection, crash: Crash, s
         outcome = Raised(WorkerCrashed(crash.how, crash.stagger))
         verdict = decide_on(attempt, outcome)
         note_attempt(attempt, outcome, verdict, began=time.monotonic() - (time.time() - crash.since))
+        tell_handler(attempt, outcome, verdict)
     finally:
         slot.leave()
     claim.send(*settling(thread, [(attempt, verdict)]), COMMIT)

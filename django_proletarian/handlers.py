@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from types import CoroutineType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from django.apps import apps
 
@@ -23,7 +23,7 @@ from django_proletarian.errors import InvalidHandler, NoHandler
 from django_proletarian.event_loop import CoroutineCall
 from django_proletarian.interrupting import Interruptible, Stop, ThreadCall
 from django_proletarian.job import Job
-from django_proletarian.retry import RetryStrategyFunction, RetryStrategyLike
+from django_proletarian.retry import RetryStrategyFunction, RetryStrategyLike, Verdict
 from django_proletarian.suggestions import did_you_mean
 
 FailedJobCallback = Callable[[Job[Any], BaseException], object]
@@ -45,6 +45,9 @@ class Handler:
     interruptible: bool | None = None  # by a stop; None for coroutine functions only
     time_limit: float | None = None  # seconds; infinity for none, None for the TIME_LIMIT setting
     lease: float | None = None  # seconds; None: the row is locked while its job runs
+    keeps_attempts: bool = False  # each attempt leaves a record, whatever the RECORD_ATTEMPTS setting says
+
+    hears_of_ends: ClassVar[bool] = False  # `ended` is called
 
     def run(self, payload: object, job: Callable[[], Job], stop: Stop, around: Around | None = None) -> object:
         """Call the function with what it takes, and if it is a coroutine function wait for it; return what it returns.
@@ -60,6 +63,12 @@ class Handler:
                 return self._call(stop, around, job())
             case "job_type and payload":
                 return self._call(stop, around, job().job_type, payload)
+
+    def ended(self, job: Callable[[], Job], error: BaseException | None, verdict: Verdict) -> None:
+        """Hear what becomes of the job after an attempt, before the commit; `error` is what the attempt ended with.
+
+        For handlers of other kinds, which must raise nothing here.
+        """
 
     def _call(self, stop: Stop, around: Around | None, *arguments: object) -> object:
         is_async = self._is_coroutine_function
@@ -112,6 +121,16 @@ def register(handler: Handler) -> None:
 def handler_of(job_type: str) -> Handler | None:
     """The handler registered for `job_type`; None if no module imported so far has one."""
     return _registered.get(names.to_stored(job_type))
+
+
+# Finds the handler of a job by what its payload is: given job type, payload, worker id and database alias. None while
+# nobody has such jobs; set once, when the module is imported that has.
+by_payload: Callable[[str, object, str, str], Handler | None] | None = None
+
+
+def handler_by_payload(job_type: str, payload: object, worker_id: str, database: str) -> Handler | None:
+    """The handler of a job whose payload says who handles it, as Django's tasks do; None for all other jobs."""
+    return None if by_payload is None else by_payload(job_type, payload, worker_id, database)
 
 
 def no_handler(job_type: str) -> NoHandler:

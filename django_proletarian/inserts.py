@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString, NamedTuple
 from uuid import UUID
@@ -44,7 +44,8 @@ INSERT INTO {{job}} (job_id, queue, job_type, payload, attempts, enqueued_at, pr
 VALUES (%(job_id)s, %(queue)s, %(job_type)s, %(payload)s, 0, {enqueued_at}, {process_at})
     ON CONFLICT (job_id) DO NOTHING
 RETURNING pg_backend_pid(), CASE WHEN NOT pg_try_advisory_xact_lock_shared(CAST(%(key)s AS bigint))
-                                 THEN pg_notify('proletarian', CAST(CAST(%(key)s AS bigint) AS text))::text END
+                                 THEN pg_notify('proletarian', CAST(CAST(%(key)s AS bigint) AS text))::text END,
+          enqueued_at
 """
 INSERT_DUE_JOB = INSERT_JOB.format(enqueued_at="statement_timestamp()", process_at="statement_timestamp()")
 # A delay is seconds times a second, not an interval of days: those follow the session's time zone across DST.
@@ -57,8 +58,17 @@ INSERT_JOB_WITH_TIMES = INSERT_JOB.format(
 )
 
 
-def insert_job(connection: BaseDatabaseWrapper, tables: Tables, row: JobRow, now: datetime | None) -> bool:
+def insert_job(
+    connection: BaseDatabaseWrapper,
+    tables: Tables,
+    row: JobRow,
+    now: datetime | None,
+    *,
+    told: list[datetime] | None = None,
+) -> bool:
     """Insert one job; return False, having changed nothing, if its id is in the queue already.
+
+    Its enqueued_at is put into the list `told`, if there is one.
 
     Source: proletarian/db.clj, enqueue!; proletarian/job.clj, process-at.
     """
@@ -79,8 +89,13 @@ def insert_job(connection: BaseDatabaseWrapper, tables: Tables, row: JobRow, now
         # Someone wants to see every statement, such as assertNumQueries or a debug toolbar.
         with connection.cursor() as cursor:
             cursor.execute(statement, values)
+            if told is not None:
+                told += [enqueued_at for _, _, enqueued_at in cursor.fetchall()]
             return bool(cursor.rowcount)
-    return _inserted(connection, statement, values)
+    cursor_of_ours = _inserted(connection, statement, values)
+    if told is not None:
+        told += [enqueued_at for _, _, enqueued_at in cursor_of_ours.fetchall()]
+    return bool(cursor_of_ours.rowcount)
 
 
 PREPARED_AFTER = 5  # runs on one connection, as psycopg has it by default
@@ -88,8 +103,10 @@ RUNS = "proletarian_runs"  # kept with the psycopg connection: how many runs hav
 _unpreparable: set[str] = set()  # aliases whose sessions lose their prepared statements; added to by any thread
 
 
-def _inserted(connection: BaseDatabaseWrapper, statement: LiteralString, values: Mapping[str, Any]) -> bool:
-    """Run the INSERT as `connection.cursor()` would, but prepared.
+def _inserted(
+    connection: BaseDatabaseWrapper, statement: LiteralString, values: Mapping[str, Any]
+) -> psycopg.Cursor[tuple[Any, ...]]:
+    """Run the INSERT as `connection.cursor()` would, but prepared; return the cursor, with the answer still in it.
 
     Django switches psycopg's prepared statements off for the sake of poolers, where the next transaction may meet a
     server process that never heard of them. A pooler shows in the answer: not the process that the connection knows.
@@ -118,10 +135,11 @@ def _inserted(connection: BaseDatabaseWrapper, statement: LiteralString, values:
     finally:
         psycopg_connection.prepare_threshold = threshold
     if runs < PREPARED_AFTER and cursor.rowcount:
-        [(server_process, _)] = cursor.fetchall()
+        [(server_process, *_)] = cursor.fetchall()
+        cursor.scroll(0, mode="absolute")
         if server_process == psycopg_connection.info.backend_pid:
             vars(psycopg_connection)[RUNS] = runs + 1
-    return bool(cursor.rowcount)
+    return cursor
 
 
 INSERT_JOBS: LiteralString = """
@@ -198,6 +216,17 @@ def _escaped(text: str) -> str:
 
 
 _name = functools.lru_cache(maxsize=1000)(_escaped)
+
+
+WAKE_SLEEPERS: LiteralString = """
+SELECT count(CASE WHEN NOT pg_try_advisory_xact_lock_shared(key) THEN pg_notify('proletarian', key::text)::text END)
+  FROM unnest(%s::bigint[]) AS key
+"""
+
+
+def wake_sleepers(cursor: CursorWrapper, tables: Tables, stored_queues: Collection[str]) -> None:
+    """Tell the workers that sleep on these queues, when the transaction commits, that jobs came by another way."""
+    cursor.execute(WAKE_SLEEPERS, [[sleepers_key(tables, queue) for queue in stored_queues]])
 
 
 @functools.lru_cache(maxsize=1000)

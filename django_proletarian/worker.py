@@ -32,7 +32,7 @@ from django_proletarian.attempts import (
 from django_proletarian.connection import COMMIT, NOTHING_AROUND, ClaimConnection, PrivateConnection
 from django_proletarian.errors import JobInterrupted, JobTimeout, PayloadDecodeError, WorkerCrashed
 from django_proletarian.event_loop import close_event_loop
-from django_proletarian.handlers import Around, FailedJobCallback, Handler, no_handler
+from django_proletarian.handlers import Around, FailedJobCallback, Handler, handler_by_payload, no_handler
 from django_proletarian.handlers_connections import HandlersConnections
 from django_proletarian.interrupting import Interruptible, Stop
 from django_proletarian.interrupts import current_stop
@@ -131,7 +131,6 @@ class Attempt:
     def __init__(self, thread: WorkerThread, claimed: ClaimedJob) -> None:
         self.thread = thread
         self.claimed = claimed
-        self.handler = thread.options.find_handler(claimed.job_type)
         self.payload: object = None
         self.unreadable: BaseException | None = None  # why the payload could not be decoded
         self.record: AttemptRecord | None = None  # what is to be kept of it
@@ -142,6 +141,9 @@ class Attempt:
             self.payload = thread.options.serializer.decode(claimed.payload)
         except Exception as error:  # noqa: BLE001 # a serializer may be the user's, and a bad row must not stop the queue
             self.unreadable = error
+        options = thread.options
+        by_payload = handler_by_payload(claimed.job_type, self.payload, options.worker_id, options.database)
+        self.handler = by_payload or options.find_handler(claimed.job_type)
 
     @functools.cached_property
     def job(self) -> Job:
@@ -442,6 +444,7 @@ def conclude(attempt: Attempt, outcome: Outcome, began: float) -> Verdict:
     thread = attempt.thread
     verdict = decide_on(attempt, outcome)
     note_attempt(attempt, outcome, verdict, began)
+    tell_handler(attempt, outcome, verdict)
     if thread.on_decided is not None:
         thread.on_decided(attempt, outcome, verdict)
     return verdict
@@ -616,12 +619,23 @@ def tell_failed_job(attempt: Attempt, error: BaseException) -> None:
         attempt.tell(events.FAILED_JOB_CALLBACK_ERROR, error=broken)
 
 
+def tell_handler(attempt: Attempt, outcome: Outcome, verdict: Verdict) -> None:
+    """Tell the handler what becomes of the job, if it wants to hear; its listeners are the user's code."""
+    if attempt.handler is not None and attempt.handler.hears_of_ends:
+        with attempt.thread.connections:
+            attempt.handler.ended(
+                lambda: attempt.job, None if isinstance(outcome, Returned) else outcome.error, verdict
+            )
+
+
 def note_attempt(attempt: Attempt, outcome: Outcome, verdict: Verdict, began: float) -> None:
     """Make what is to be kept of the attempt, if anything is; `began` is time.monotonic's.
 
     Texts only: the exception would keep all that the handler had in its hands until the next job.
     """
     keep = attempt.thread.options.record_attempts
+    if attempt.handler is not None and attempt.handler.keeps_attempts:
+        keep = "all"
     if keep == "none" or (keep == "failures" and isinstance(verdict, Succeeded)):
         return
     ended = time.monotonic()

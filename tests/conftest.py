@@ -50,7 +50,8 @@ def committed(transactional_db: None) -> Iterator[None]:
 
 def _truncate() -> None:
     with connection.cursor() as cursor:
-        tables = ", ".join(f"proletarian.{table}" for table in ("job", "archived_job", "job_attempt", "worker"))
+        # In the order in which a worker's message locks them: that of one that was just killed may still run.
+        tables = ", ".join(f"proletarian.{table}" for table in ("worker", "job", "archived_job", "job_attempt"))
         cursor.execute(f"TRUNCATE {tables}")
 
 

@@ -51,5 +51,6 @@ DATABASES = {
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
+TASKS = {"default": {"BACKEND": "django_proletarian.tasks.ProletarianBackend", "QUEUES": []}}
 TIME_ZONE = "Europe/Oslo"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

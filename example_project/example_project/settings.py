@@ -1,5 +1,7 @@
 """Settings of the example shop: what `startproject` makes, and a few lines more for the jobs."""
 
+import os
+
 import dj_database_url
 
 DEBUG = True
@@ -25,6 +27,10 @@ PROLETARIAN = {
     "THREADS": 2,
     "QUEUES": ["proletarian/default", "shop/reports"],
 }
+
+# Django's own tasks, which are jobs too: see shop/tasks.py.
+TASKS = {"default": {"BACKEND": "django_proletarian.tasks.ProletarianBackend", "QUEUES": []}}
+SHOP_TASKS = os.environ.get("SHOP_TASKS") == "yes"
 
 LOGGING = {
     "version": 1,

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
+from django.conf import settings
 from django.contrib import messages
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
@@ -14,6 +15,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from django_proletarian.models import ArchivedJob, Job
+from shop import tasks
 from shop.forms import OrderForm
 from shop.jobs import sales_report, send_receipt, take_payment
 from shop.models import Order, OutOfStock, Report
@@ -39,7 +41,10 @@ def new_order(request: HttpRequest) -> HttpResponse:
 def place(form: OrderForm) -> Order:
     """Save the order, enqueue its jobs, take the goods: all of it or, if there are too few, none."""
     order: Order = form.save()
-    order.receipt_job_id = send_receipt.enqueue({"order_id": order.pk})
+    if settings.SHOP_TASKS:
+        order.receipt_job_id = UUID(tasks.send_receipt.enqueue(order.pk).id)
+    else:
+        order.receipt_job_id = send_receipt.enqueue({"order_id": order.pk})
     order.payment_job_id = take_payment.enqueue({"order_id": order.pk})
     order.save()
     order.product.take(order.quantity)

@@ -17,7 +17,7 @@ from functools import partial
 import psycopg
 
 from django_proletarian import enqueue
-from tests.benchmarks import archive, loops
+from tests.benchmarks import archive, loops, tasks
 from tests.benchmarks.pgbench import (
     FIVE_STATEMENTS,
     JOBS_IN_A_BATCH,
@@ -46,6 +46,7 @@ class Sizes:
     pickups: int = 80
     scheduled_jobs: int = 20
     idle_seconds: float = 10.0
+    their_tasks: int = 10_000
 
 
 QUICK = Sizes(
@@ -61,6 +62,7 @@ QUICK = Sizes(
     pickups=30,
     scheduled_jobs=10,
     idle_seconds=5.0,
+    their_tasks=500,
 )
 
 
@@ -223,6 +225,12 @@ def drain_beside_pruning(bench: Bench) -> dict[str, float]:
     return {**taken, **ratios}
 
 
+def drain_tasks(bench: Bench) -> dict[str, float]:
+    if not tasks.have_theirs():
+        raise Skipped('django-tasks-db is not installed: pip install -e ".[bench]"')
+    return tasks.enqueue_and_drain(bench.server, bench.sizes.jobs, bench.sizes.their_tasks)
+
+
 # -- Enqueue ---------------------------------------------------------------------------------------------------------
 
 
@@ -373,6 +381,13 @@ FIGURES = (
         unit="jobs/s",
         measure=drain_beside_scheduled_priorities,
         goals=(Goal(at_least=0.95),),
+    ),
+    Figure(
+        name="tasks",
+        title="Django's tasks, 1 process × 1 thread / django-tasks-db, 1 process",
+        unit="tasks/s",
+        measure=drain_tasks,
+        goals=(Goal(value=f"{RATIO}, results on", at_least=10), Goal(value=f"{RATIO}, results off", at_least=20)),
     ),
     Figure(
         name="drain-old-transaction",

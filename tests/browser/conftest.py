@@ -1,7 +1,6 @@
 """Fixtures of the browser tests: the shop, the system's Chromium, axe-core, and visitors.
 
-They are skipped, with the reason, where there is no Chromium or no Playwright. Playwright's own browsers are not used:
-downloading one is for a person to decide.
+They are skipped, with the reason, where there is no Chromium or no Playwright.
 """
 
 from __future__ import annotations
@@ -12,26 +11,22 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.browser.chromium import NoChromium, chromium
 from tests.browser.shop import Shop
+from tests.browser.visitor import Visitor
 from tests.scratch import scratch_database
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-    from tests.browser.visitor import Visitor
-
 HERE = Path(__file__).parent
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
-# Without a sandbox since tests may run as root, and without anything that calls home.
-OPTIONS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync"),
-)
+ARTIFACTS = HERE.parents[1] / ".artifacts"
 AXE = "axe-core@4.14.1"
 
 
@@ -44,20 +39,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="package")
-def chromium() -> Iterator[Browser]:
-    """Ends with the last test here: while it is open, its event loop keeps Django's ORM from this thread."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="no Playwright: pip install playwright")
-    program = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    if program is None:
-        pytest.skip(f"no Chromium: none of {', '.join(CHROMIUM)} is in the PATH (apt-get install chromium)")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=OPTIONS)
+def browser() -> Iterator[Browser]:
+    """Ends with the last test here, since the other tests need the ORM."""
+    with ExitStack() as opened:
+        try:
+            browser = opened.enter_context(chromium())
+        except NoChromium as error:
+            pytest.skip(str(error))
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="package")
-def open_shop(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+def open_shop(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     """The shop, open for all tests here."""
     with scratch_database() as url:
         shop = Shop(url, tmp_path_factory.mktemp("shop") / "web.log")
@@ -73,16 +66,14 @@ def shop(open_shop: Shop) -> Shop:
 
 
 @pytest.fixture(scope="package")
-def people(chromium: Browser, open_shop: Shop) -> Iterator[Callable[..., Visitor]]:
+def people(browser: Browser, open_shop: Shop) -> Iterator[Callable[..., Visitor]]:
     """Visitors by name and options. Each keeps their page from test to test: a new one would fetch all files anew."""
-    from tests.browser.visitor import Visitor
-
     visitors: dict[tuple[object, ...], Visitor] = {}
 
     def person(name: str, **options: Any) -> Visitor:
         key = (name, *options.items())
         if key not in visitors:
-            visitors[key] = Visitor(chromium, open_shop.address, open_shop.sessions[name], **options)
+            visitors[key] = Visitor(browser, open_shop.address, open_shop.sessions[name], **options)
         return visitors[key]
 
     yield person
@@ -112,10 +103,10 @@ def visit(
 
 
 @pytest.fixture(scope="session")
-def axe(pytestconfig: pytest.Config) -> str:
-    """The source of axe-core, from npm, which keeps it in pytest's cache."""
-    assert pytestconfig.cache is not None
-    kept = pytestconfig.cache.mkdir("axe-core") / f"{AXE}.js"
+def axe() -> str:
+    """The source of axe-core, got from npm the first time."""
+    ARTIFACTS.mkdir(parents=True, exist_ok=True)
+    kept = ARTIFACTS / f"{AXE}.js"
     if kept.exists():
         return kept.read_text()
     npm = shutil.which("npm")

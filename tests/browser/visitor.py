@@ -70,9 +70,12 @@ class Visitor:
 
     def barriers(self, axe: str) -> list[str]:
         """What axe-core finds in our part of the page that keeps somebody out, a line each."""
+        complaints = [*self.complaints]
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(axe)
         found = self.page.evaluate("where => axe.run(where, {resultTypes: ['violations']})", OURS)
+        # What the policy forbids to axe is not the page's.
+        self.complaints[:] = complaints
         return [
             f"{violation['id']} ({violation['impact']}): {node['html'][:200]}"
             for violation in found["violations"]

@@ -345,16 +345,16 @@ def test_a_job_type_that_is_misspelt() -> None:
 
 
 def test_a_handler_that_nothing_has_imported() -> None:
-    assert "tests.app.tasks" not in sys.modules
-    said = str(no_handler("tests.app.tasks/send_receipt"))
-    assert "Its name says that it is in tests.app.tasks, which nothing has imported." in said
+    assert "tests.app.mails" not in sys.modules
+    said = str(no_handler("tests.app.mails/send_receipt"))
+    assert "Its name says that it is in tests.app.mails, which nothing has imported." in said
     assert "in the jobs.py of an app in INSTALLED_APPS" in said
     assert "nothing has imported" not in str(no_handler("clojure.service/ship"))
 
 
 @pytest.mark.usefixtures("committed")
 def test_a_job_without_a_handler_is_archived_with_that_message() -> None:
-    enqueue("tests.app.tasks/send_receipt")
+    enqueue("tests.app.mails/send_receipt")
     call_command("proletarian_worker", "--drain")
     assert "which nothing has imported" in JobAttempt.objects.get().message
 
