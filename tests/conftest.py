@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,11 @@ from django_proletarian.connection import ClaimConnection
 from tests.scratch import Scratch, scratch_database
 
 T = TypeVar("T")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """What `-n auto` means: three for two cores, since tests of processes mostly wait for them."""
+    return max(1, 3 * (os.cpu_count() or 1) // 2)
 
 
 @pytest.fixture(autouse=True)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +12,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 from psycopg import sql
+
+from tests.forking import run_forked
 
 SETTINGS = """
 import dj_database_url
@@ -71,18 +71,9 @@ class Scratch:
 
     def run(self, *arguments: str, exit_code: int = 0) -> str:
         """Run Python in the project; fail if it ends with another exit code."""
-        done = subprocess.run(
-            [sys.executable, "-W", "error", *arguments],
-            cwd=self.directory,
-            env=self.environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == exit_code, done.stdout
-        return done.stdout
+        code, printed = run_forked(list(arguments), self.directory, self.environment(), seconds=60)
+        assert code == exit_code, printed
+        return printed
 
     def sql(self, statement: str, *values: Any, url: str | None = None) -> list[tuple[Any, ...]]:
         """Run SQL in the database and commit; return the rows of the last statement, if it has any."""

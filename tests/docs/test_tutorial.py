@@ -143,6 +143,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
             "PIP_CONSTRAINT": str(constraints),
             "PIP_FIND_LINKS": f"{wheels} {inherited.get('PIP_FIND_LINKS', '')}",
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "PIP_NO_COMPILE": "0",  # "do not compile", as pip reads it: most of Django is never imported
             "PGHOST": str(address.hostname),
             "PGPORT": str(address.port),
             "PGUSER": str(address.username),

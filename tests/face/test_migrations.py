@@ -290,12 +290,25 @@ def test_makemigrations_finds_nothing_to_do(scratch: Scratch, settings: str) -> 
 
 
 def test_sqlmigrate_prints_the_sql_that_runs(scratch: Scratch) -> None:
-    for migration in ("0001", "0002", "0003", "0004", "0005"):
-        scratch.sql(scratch.manage("sqlmigrate", "django_proletarian", migration))
+    migrations = ("0001", "0002", "0003", "0004", "0005")
+    print_and_run(scratch, *migrations)
     assert (columns(scratch), indexes(scratch)) == (ALL_TABLES, ALL_INDEXES)
-    for migration in ("0005", "0004", "0003", "0002", "0001"):
-        scratch.sql(scratch.manage("sqlmigrate", "django_proletarian", migration, "--backwards"))
+    print_and_run(scratch, *reversed(migrations), backwards=True)
     assert schemas(scratch) == {"public"}
+
+
+def print_and_run(scratch: Scratch, *migrations: str, backwards: bool = False) -> None:
+    """Run what sqlmigrate prints of each migration, as psql would, before the next is asked for."""
+    scratch.python(f"""
+import io, psycopg
+with psycopg.connect({scratch.url!r}, autocommit=True, cursor_factory=psycopg.ClientCursor) as connection:
+    for migration in {migrations!r}:
+        printed = io.StringIO()
+        django.core.management.call_command(
+            "sqlmigrate", "django_proletarian", migration, backwards={backwards}, stdout=printed
+        )
+        connection.execute(printed.getvalue())
+""")
 
 
 ARCHIVED = (

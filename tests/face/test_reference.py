@@ -10,6 +10,7 @@ import inspect
 import logging
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +54,14 @@ def test_each_check_has_a_row() -> None:
 
 def check_ids() -> set[str]:
     """All ids of system checks that the package's strings name."""
-    found: set[str] = set()
-    for module in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(module.read_text())):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found |= set(re.findall(r"(?:^|django_proletarian\.)([EW]\d{3})$", node.value))
-    return found
+    strings = (node.value for node in nodes() if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return {found for text in strings for found in re.findall(r"(?:^|django_proletarian\.)([EW]\d{3})$", text)}
+
+
+@cache
+def nodes() -> list[ast.AST]:
+    """All that the package's modules say, as Python reads it."""
+    return [node for module in PACKAGE.rglob("*.py") for node in ast.walk(ast.parse(module.read_text()))]
 
 
 def test_a_check_of_a_setting_names_it() -> None:
@@ -95,10 +98,9 @@ def row_of(event: log.Event, heading: str = "") -> list[str]:
 def data_of(event: str) -> set[str]:
     """The data that the package's calls give with an event, whether its own log's or an attempt's."""
     found: set[str] = set()
-    for module in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(module.read_text())):
-            if isinstance(node, ast.Call) and node.args and event in _names(node.args[0]):
-                found |= {"exception" if keyword.arg == "error" else str(keyword.arg) for keyword in node.keywords}
+    for node in nodes():
+        if isinstance(node, ast.Call) and node.args and event in _names(node.args[0]):
+            found |= {"exception" if keyword.arg == "error" else str(keyword.arg) for keyword in node.keywords}
     return found
 
 

@@ -94,14 +94,13 @@ def test_workers_drain_jobs_of_all_kinds(bouncer: PgBouncer, spawn: Spawn) -> No
     assert not any("sql-transient-exception" in worker.log or "job-worker-error" in worker.log for worker in workers)
 
 
-@pytest.mark.parametrize("job_type", ["tests/wait-for-file", "tests/wait-for-file-atomic"])
-def test_a_job_stays_locked_while_it_runs(
-    bouncer: PgBouncer, pooled: str, spawn: Spawn, tmp_path: Path, job_type: str
-) -> None:
-    started, go = tmp_path / "started", tmp_path / "go"
-    enqueue(job_type, {"started": str(started), "go": str(go)})
-    worker = spawn("--worker-id", "busy", url=bouncer.url)
-    eventually(started.exists)
+def test_jobs_stay_locked_while_they_run(bouncer: PgBouncer, pooled: str, spawn: Spawn, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    started = {"tests/wait-for-file": tmp_path / "one", "tests/wait-for-file-atomic": tmp_path / "other"}
+    for job_type, file in started.items():
+        enqueue(job_type, {"started": str(file), "go": str(go)})
+    worker = spawn("--worker-id", "busy", "--threads", "2", url=bouncer.url)
+    eventually(lambda: all(file.exists() for file in started.values()))
 
     assert unlocked_jobs(url_of()) == []
     assert unlocked_jobs(bouncer.url) == []
@@ -110,27 +109,29 @@ def test_a_job_stays_locked_while_it_runs(
     assert archived(url_of()) == []
 
     go.touch()
-    eventually(lambda: archived(url_of()) == [(f":{job_type}", ":success", 1)])
+    expected = sorted((f":{job_type}", ":success", 1) for job_type in started)
+    eventually(lambda: sorted(archived(url_of())) == expected)
     assert worker.stop() == 0
-    assert Entry.objects.count() == 1
+    assert Entry.objects.count() == 2
 
 
 @pool_modes
-@pytest.mark.parametrize("job_type", ["tests/busy", "tests/busy-atomic", "tests/busy-async"])
-def test_an_interrupted_job_is_free_at_once_and_leaves_the_pooler_in_order(
-    bouncer: PgBouncer, spawn: Spawn, tmp_path: Path, job_type: str
+def test_interrupted_jobs_are_free_at_once_and_leave_the_pooler_in_order(
+    bouncer: PgBouncer, spawn: Spawn, tmp_path: Path
 ) -> None:
-    started = tmp_path / "started"
-    enqueue(job_type, str(started))
-    worker = spawn(url=bouncer.url)
-    eventually(started.exists)
+    job_types = ["tests/busy", "tests/busy-atomic", "tests/busy-async"]
+    started = {job_type: tmp_path / job_type.replace("/", "-") for job_type in job_types}
+    for job_type, file in started.items():
+        enqueue(job_type, str(file))
+    worker = spawn("--threads", str(len(job_types)), url=bouncer.url)
+    eventually(lambda: all(file.exists() for file in started.values()))
     assert unlocked_jobs(url_of()) == []
 
     assert worker.stop() == 0
 
-    assert unlocked_jobs(url_of()) == [(f":{job_type}", 0)]
-    assert "job-interrupted" in worker.log
-    assert Entry.objects.count() == (0 if job_type == "tests/busy-atomic" else 1)
+    assert sorted(unlocked_jobs(url_of())) == sorted((f":{job_type}", 0) for job_type in job_types)
+    assert worker.log.count("job-interrupted") == len(job_types)
+    assert Entry.objects.count() == 2, "what the atomic one wrote is undone, and nothing else"
     # Whoever gets the server's connections next finds no transaction on them.
     in_transaction = (
         "SELECT query FROM pg_stat_activity WHERE datname = current_database() AND state ~ 'in transaction'"
