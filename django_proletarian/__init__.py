@@ -24,7 +24,7 @@ from django_proletarian.errors import (
     ProletarianError,
 )
 from django_proletarian.interrupts import stop_requested, wait_or_stop
-from django_proletarian.job import Job
+from django_proletarian.job import Job, current_job
 from django_proletarian.names import PlainName
 from django_proletarian.queue_worker import QueueWorker
 from django_proletarian.retry import RetryStrategy
@@ -52,6 +52,7 @@ __all__ = [
     "aenqueue",
     "aenqueue_many",
     "create_queue_worker",
+    "current_job",
     "enqueue",
     "enqueue_many",
     "job_handler",

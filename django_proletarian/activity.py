@@ -20,6 +20,7 @@ from django_proletarian.indexes import FAILURES
 from django_proletarian.job_states import may_read_workers
 from django_proletarian.models import Worker
 from django_proletarian.overview import Number
+from django_proletarian.progress import Progress
 from django_proletarian.tables import Tables, for_tables
 from django_proletarian.worker_row import DEAD_AFTER
 
@@ -80,6 +81,7 @@ class RunningJob:
     queue: str
     attempt: int
     seconds: float  # since it began, until now
+    progress: Progress | None  # None if its handler tells of none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,6 +283,7 @@ def running_job(job: Mapping[str, Any], silent: float) -> RunningJob:
         queue=job["queue"],
         attempt=job["attempt"],
         seconds=job["seconds"] + max(0.0, silent),
+        progress=Progress.from_json(job.get("progress")),
     )
 
 

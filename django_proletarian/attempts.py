@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, LiteralString, NamedTuple
 
+from django.db.backends.utils import CursorWrapper
+
 from django_proletarian.connection import ClaimConnection, Statement
 from django_proletarian.tables import Tables, for_tables
 
@@ -117,3 +119,52 @@ def recording(claim: ClaimConnection, tables: Tables, record: AttemptRecord, now
 @functools.cache
 def _record_attempt(tables: Tables) -> Statement:
     return Statement("proletarian_record_attempt", RECORD_TYPES, for_tables(RECORD_ATTEMPT, tables))
+
+
+# -- Checkpoints: what an attempt has saved, in a row of its own that succeeds it -----------------------------------
+
+SAVE_CHECKPOINT: LiteralString = """
+WITH saved AS (
+    UPDATE {job_attempt}
+       SET result = %(data)s, finished_at = statement_timestamp(), worker_id = %(worker_id)s
+     WHERE job_id = %(job_id)s AND attempt = %(attempt)s AND outcome = 'checkpoint'
+ RETURNING 1
+)
+INSERT INTO {job_attempt} (job_id, attempt, worker_id, started_at, finished_at, outcome, result)
+SELECT %(job_id)s, %(attempt)s, %(worker_id)s, statement_timestamp(), statement_timestamp(), 'checkpoint', %(data)s
+ WHERE NOT EXISTS (SELECT FROM saved)
+"""
+
+
+def save_checkpoint(
+    cursor: CursorWrapper, tables: Tables, job_id: str, *, attempt: int, worker_id: str, data: str
+) -> None:
+    """Keep `data`, encoded, in place of what the attempt has saved before."""
+    values: dict[str, str | int] = {"job_id": job_id, "attempt": attempt, "worker_id": worker_id, "data": data}
+    cursor.execute(for_tables(SAVE_CHECKPOINT, tables), values)
+
+
+LOAD_CHECKPOINT: LiteralString = """
+SELECT result FROM {job_attempt}
+ WHERE job_id = %s AND outcome = 'checkpoint' AND result IS NOT NULL
+ ORDER BY attempt_id DESC
+ LIMIT 1
+"""
+
+
+def load_checkpoint(cursor: CursorWrapper, tables: Tables, job_id: str) -> str | None:
+    """What the job's attempts have saved last, encoded; None if nothing, or if the job has succeeded since."""
+    cursor.execute(for_tables(LOAD_CHECKPOINT, tables), [job_id])
+    row = cursor.fetchone()
+    return None if row is None else str(row[0])
+
+
+# A job that runs again after its success begins from the beginning. Deleting takes a right that workers may not have.
+FORGET_CHECKPOINTS: LiteralString = """
+UPDATE {job_attempt} SET result = NULL WHERE job_id = $1 AND outcome = 'checkpoint'
+"""
+
+
+def forgetting_checkpoints(claim: ClaimConnection, tables: Tables, job_id: str) -> str:
+    """SQL that empties the checkpoints of a job that has succeeded."""
+    return claim.inline(Statement("", ("uuid",), for_tables(FORGET_CHECKPOINTS, tables)), job_id)

@@ -5,6 +5,7 @@ Looking locks nothing. A lock, however short, would make a worker that claims at
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +15,7 @@ from uuid import UUID
 
 from django.db.backends.utils import CursorWrapper
 
+from django_proletarian.progress import Progress
 from django_proletarian.tables import Tables, for_tables
 from django_proletarian.worker_row import DEAD_AFTER
 
@@ -32,10 +34,12 @@ class RunningJob:
     """A job that a worker has taken."""
 
     job_id: UUID
-    # None, as the next two, if no worker's row tells: a Clojure worker's job, or one begun since the last heartbeat.
+    # None, as all the next, if no worker's row tells: a Clojure worker's job, or one begun since the last heartbeat.
     worker_id: str | None = None
     process_id: UUID | None = None
     began_at: datetime | None = None  # by the database's clock
+    job_type: str | None = None  # as names.shown writes it
+    progress: Progress | None = None  # None too if its handler tells of none
 
 
 def state_of(*, attempts: int, process_at: datetime, now: datetime, is_running: bool) -> JobState:
@@ -87,7 +91,7 @@ def running_jobs(cursor: CursorWrapper, tables: Tables, job_ids: Iterable[UUID])
 MAY_READ_WORKERS: LiteralString = "SELECT has_table_privilege(to_regclass('{worker}'), 'SELECT')"
 TOLD_BY_WORKERS: LiteralString = """
 SELECT (job->>'job_id')::uuid, worker_id, process_id, heartbeat_at - (job->>'seconds')::float8 * interval '1 second',
-       (job->>'attempt')::int, COALESCE((job->>'leased')::boolean, FALSE)
+       job->>'job_type', job->>'progress', (job->>'attempt')::int, COALESCE((job->>'leased')::boolean, FALSE)
   FROM {worker}, jsonb_array_elements(running) AS job
  WHERE heartbeat_at > statement_timestamp() - %s * interval '1 second'
 """
@@ -120,10 +124,25 @@ def told_by_workers(cursor: CursorWrapper, tables: Tables) -> dict[UUID, _Told]:
     cursor.execute(for_tables(TOLD_BY_WORKERS, tables), [DEAD_AFTER])
     return {
         job_id: _Told(
-            RunningJob(job_id=job_id, worker_id=worker_id, process_id=process_id, began_at=began_at), attempt, is_leased
+            RunningJob(
+                job_id=job_id,
+                worker_id=worker_id,
+                process_id=process_id,
+                began_at=began_at,
+                job_type=job_type,
+                progress=Progress.from_json(None if progress is None else json.loads(progress)),
+            ),
+            attempt,
+            is_leased,
         )
-        for job_id, worker_id, process_id, began_at, attempt, is_leased in cursor.fetchall()
+        for job_id, worker_id, process_id, began_at, job_type, progress, attempt, is_leased in cursor.fetchall()
     }
+
+
+def progressing_jobs(cursor: CursorWrapper, tables: Tables) -> list[RunningJob]:
+    """The jobs whose handlers tell how far they have come, as living workers said last; the longest first."""
+    told = [each.job for each in told_by_workers(cursor, tables).values() if each.job.progress is not None]
+    return sorted(told, key=lambda job: (job.began_at is None, job.began_at, job.job_id))
 
 
 # -- Leased ones -----------------------------------------------------------------------------------------------------

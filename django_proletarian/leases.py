@@ -18,17 +18,18 @@ from datetime import datetime
 
 import psycopg
 from django.db import Error as DjangoDatabaseError
+from django.db.backends.utils import CursorWrapper
 
 from django_proletarian.connection import COMMIT, PrivateConnection
 from django_proletarian.errors import LeaseLost
 from django_proletarian.interrupting import Interruptible, Stop
 from django_proletarian.outage import is_transient, pauses
-from django_proletarian.store import ClaimedJob, LeaseRow, extend_lease, resume_leased_job
+from django_proletarian.store import ClaimedJob, LeaseRow, extend_lease, hold_leased_job, resume_leased_job
 from django_proletarian.tables import Tables
 from django_proletarian.watcher import watching
 
 SHORTEST = 1.0  # seconds
-IDLE = 10.0  # seconds after which the thread that extends leases ends, and its connection, when there are none
+ENDS_WITHIN = 1.0  # seconds in which the thread that extends leases ends after the last of them
 GIVE_BACK_WITHIN = 2.0  # seconds that a process which ends may take to give its jobs back
 
 DATABASE_ERRORS = (psycopg.Error, DjangoDatabaseError)
@@ -97,6 +98,16 @@ class Lease:
         if call is not None and self._raises:
             call.interrupt(LeaseLost)
 
+    def hold(self, cursor: CursorWrapper) -> bool:
+        """Lock the row until the transaction ends; False, of which the handler is told, if the lease is not ours."""
+        # While it has not run out nobody else has the row for long.
+        if not self.is_lost and time.monotonic() < self.runs_out_at:
+            with self._lock:
+                if hold_leased_job(cursor, self._tables, self.row):
+                    return True
+        self.lose()
+        return False
+
     @property
     def row(self) -> LeaseRow:
         """What the job's row looks like while the lease is ours."""
@@ -136,7 +147,7 @@ class Lease:
         """
         for pause in pauses():
             try:
-                with self._lock:
+                with self._held_or_too_late():
                     left = self.runs_out_at - time.monotonic()
                     return resume_leased_job(connection, self._tables, self.row, self.job.process_at, max(1.0, left))
             except Exception as error:
@@ -147,9 +158,23 @@ class Lease:
             time.sleep(min(pause, 1.0))
         raise AssertionError  # there is always another pause
 
+    @contextmanager
+    def _held_or_too_late(self) -> Iterator[None]:
+        """Hold the lock, if it comes free before the lease runs out.
+
+        It does not if the keeper waits for a server that does not answer, nor if an exception from another thread has
+        come just as a handler had taken it. Then nobody extends the lease any more, and its row is known all the same.
+        """
+        has_lock = self._lock.acquire(timeout=max(1.0, self.runs_out_at - time.monotonic()))
+        try:
+            yield
+        finally:
+            if has_lock:
+                self._lock.release()
+
     def give_back(self, connection: PrivateConnection) -> None:
         """Put the job back as it was claimed, if it is still ours: it is due at once, and this attempt never was."""
-        with self._lock:
+        with self._held_or_too_late():
             if not self.is_over:
                 self.is_over = True
                 if resume_leased_job(connection, self._tables, self.row, self.job.process_at, seconds=1.0):
@@ -162,8 +187,7 @@ class Keeper:
     def __init__(self, database: str, name: str) -> None:
         self._changed = threading.Condition()  # guards the next two
         self._leases: set[Lease] = set()
-        self._thread: threading.Thread | None = None  # while there is one
-        self._connection = PrivateConnection(database, name)  # the thread's
+        self._thread: threading.Thread | None = None  # while there are leases
         self._database, self._name = database, name
 
     @contextmanager
@@ -182,6 +206,11 @@ class Keeper:
             lease.is_over = True
             with self._changed:
                 self._leases.discard(lease)
+                thread = None if self._leases else self._thread
+                self._changed.notify()
+            if thread is not None:
+                # So that no connection is left of a worker that has ended, unless its server does not answer.
+                thread.join(ENDS_WITHIN)
 
     def give_back(self) -> None:
         """Give all jobs back that are leased now: the process is about to end."""
@@ -193,24 +222,27 @@ class Keeper:
                 lease.give_back(connection)
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
+        # Opened when the first lease is extended, which most jobs don't run long enough for.
+        with PrivateConnection(self._database, self._name) as connection:
+            while due := self._wait():
+                for lease in due:
+                    try:
+                        lease.extend(connection)
+                    except DATABASE_ERRORS:
+                        # The polling threads tell of an outage, and the watcher sees when it has lasted too long.
+                        connection.close()
+
+    def _wait(self) -> list[Lease]:
+        """Wait until leases are to be extended, and return them. Nothing means: there are none, end the thread."""
+        with self._changed:
+            while self._leases:
                 now = time.monotonic()
                 due = [lease for lease in self._leases if lease.beat_at <= now]
-                if not due:
-                    was_idle = not self._leases
-                    self._changed.wait(min([IDLE, *(lease.beat_at - now for lease in self._leases)]))
-                    if was_idle and not self._leases and time.monotonic() >= now + IDLE:
-                        self._connection.close()
-                        self._thread = None
-                        return
-                    continue
-            for lease in due:
-                try:
-                    lease.extend(self._connection)
-                except DATABASE_ERRORS:
-                    # The polling threads tell of an outage, and the watcher sees when it has lasted too long.
-                    self._connection.close()
+                if due:
+                    return due
+                self._changed.wait(min(lease.beat_at - now for lease in self._leases))
+            self._thread = None
+            return []
 
 
 # By database; shared by all worker threads of the process.

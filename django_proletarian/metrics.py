@@ -25,7 +25,6 @@ from prometheus_client.registry import Collector
 
 from django_proletarian import conf, names, overview
 from django_proletarian.models import Job
-from django_proletarian.presence import live_workers
 from django_proletarian.tables import Tables, quoted
 
 WINDOW = 300  # seconds
@@ -87,7 +86,7 @@ class Scrape(Collector):
         yield oldest
 
     def working(self, cursor: CursorWrapper) -> Iterator[Metric]:
-        workers = live_workers(cursor, self._tables)
+        workers = list(overview.workers(cursor, self._tables))
         yield GaugeMetricFamily("proletarian_workers", "Workers that are connected.", value=len(workers))
         running = [worker.running for worker in workers]
         if None not in running:  # as it is where the role may not know

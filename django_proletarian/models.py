@@ -152,6 +152,7 @@ class JobAttempt(models.Model):
         CRASH = "crash", _("crash")  # its process died
         TIMEOUT = "timeout", _("timeout")
         INTERRUPTED = "interrupted", _("interrupted")  # by a stop; it does not count
+        CHECKPOINT = "checkpoint", _("checkpoint")  # no end: what the attempt has saved is in `result`
         CANCELLED = "cancelled", _("cancelled")  # it never began: a person archived the job
 
     attempt_id = models.BigAutoField(_("attempt id"), primary_key=True)

@@ -17,7 +17,7 @@ from django.db import connections, transaction
 from django.db.backends.utils import CursorWrapper
 
 from django_proletarian import names, schema
-from django_proletarian.job_states import leased_jobs
+from django_proletarian.job_states import RunningJob, leased_jobs, progressing_jobs
 from django_proletarian.presence import LiveWorker, live_workers
 from django_proletarian.tables import Tables, quoted
 
@@ -65,6 +65,7 @@ class Overview:
     finished: tuple[FinishedJobs, ...] | None  # None without the index that it takes
     archived: int | None  # the server's estimate; None before the first ANALYZE
     workers: tuple[LiveWorker, ...]
+    progressing: tuple[RunningJob, ...]  # jobs whose handlers tell how far they have come
 
 
 def overview(database: str, tables: Tables, queues: Iterable[str]) -> Overview:
@@ -79,6 +80,7 @@ def overview(database: str, tables: Tables, queues: Iterable[str]) -> Overview:
             finished=tuple(finished_jobs(cursor, tables)) if has_index(cursor, tables) else None,
             archived=archived_jobs(cursor, tables),
             workers=tuple(workers(cursor, tables)),
+            progressing=tuple(progressing_jobs(cursor, tables)),
         )
 
 

@@ -197,6 +197,7 @@ def worker(state: WorkerState, links: Links) -> Mapping[str, Any]:
                 "link": links.to_row(Job, job.job_id),
                 "attempt": count(job.attempt),
                 "since": age(job.seconds),
+                "progress": job.progress,
             }
             for job in state.running
         ],

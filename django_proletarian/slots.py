@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from django_proletarian import names
+from django_proletarian.progress import Progress
 from django_proletarian.retry import GaveUp, RetryAfter, Succeeded, Verdict
 
 HEADER = struct.Struct("<d")  # when the queue was last looked into with success; 0 for never
@@ -48,11 +49,12 @@ class RunningJob:
 class Slot:
     """One thread's place in the memory; only that thread writes there."""
 
-    __slots__ = ("_buffer", "_failed", "_start", "_succeeded")
+    __slots__ = ("_buffer", "_failed", "_slots", "_start", "_succeeded")
 
-    def __init__(self, buffer: memoryview, start: int) -> None:
+    def __init__(self, buffer: memoryview, start: int, slots: Slots) -> None:
         self._buffer = buffer
         self._start = start
+        self._slots = slots
         self._succeeded = self._failed = 0
 
     def enter(self, job_id: str, attempts: int, queue: str, job_type: str, since: float) -> None:
@@ -70,9 +72,16 @@ class Slot:
         """Say that the job is leased from now on. Its row had `process_at`, in seconds since 1970, before."""
         LEASE.pack_into(self._buffer, self._start + LEASE_AT, True, process_at)
 
+    def progress(self, job_id: str, progress: Progress) -> None:
+        """Say how far the job has come; seen in this process only. Any thread of its handler's may."""
+        self._slots.progress[job_id] = progress
+        self._slots.on_progress()
+
     def leave(self, verdict: Verdict | None = None) -> None:
         """Say that the thread runs no job, and count what became of it; None for nothing."""
         self._buffer[self._start] = IDLE
+        if self._slots.progress:
+            self._slots.forget_progress()
         match verdict:
             case Succeeded():
                 self._succeeded += 1
@@ -96,6 +105,15 @@ class Slots:
     def __init__(self, buffer: Any, threads: int) -> None:
         self._buffer = memoryview(buffer).cast("B")
         self.threads = threads
+        # By job id, of this process only; written by handlers, read by who writes the worker's row.
+        self.progress: dict[str, Progress] = {}
+        self.on_progress: Callable[[], object] = _nobody_looks
+
+    def forget_progress(self) -> None:
+        """Forget the progress of jobs that do not run any more."""
+        running = {str(job.job_id) for job in self.running}
+        for job_id in set(self.progress) - running:
+            self.progress.pop(job_id, None)
 
     @staticmethod
     def size(threads: int) -> int:
@@ -108,7 +126,7 @@ class Slots:
 
     def slot(self, thread: int) -> Slot:
         """The slot of a worker thread, from 1 up, to write to."""
-        return Slot(self._buffer, self._start(thread))
+        return Slot(self._buffer, self._start(thread), self)
 
     @property
     def settlers(self) -> Slot:
@@ -182,6 +200,10 @@ class Slots:
                 )
             )
         return found
+
+
+def _nobody_looks() -> None:
+    """What is done about progress where there is no worker's row."""
 
 
 @functools.lru_cache(maxsize=1000, typed=True)  # as names.to_stored, which it calls

@@ -24,6 +24,7 @@ from django_proletarian.attempts import (
     AttemptRecord,
     Failed,
     RecordAttempts,
+    forgetting_checkpoints,
     may_record,
     recording,
     storable,
@@ -35,7 +36,7 @@ from django_proletarian.handlers import Around, FailedJobCallback, Handler, hand
 from django_proletarian.handlers_connections import HandlersConnections
 from django_proletarian.interrupting import Interruptible, Stop
 from django_proletarian.interrupts import current_stop
-from django_proletarian.job import Job, told_of
+from django_proletarian.job import Job, current_attempt, told_of
 from django_proletarian.leases import Lease, keeper
 from django_proletarian.levels import Levels
 from django_proletarian.log import Event, EventLog
@@ -52,6 +53,7 @@ from django_proletarian.retry import (
     decide,
     decide_after_crash,
 )
+from django_proletarian.running_attempt import RunningAttempt
 from django_proletarian.serializers import Serializer
 from django_proletarian.slots import Slot, Slots
 from django_proletarian.store import (
@@ -134,6 +136,7 @@ class Attempt:
         self.record: AttemptRecord | None = None  # what is to be kept of it
         self.on_commit: list[Callable[[], object]] = []  # what an atomic handler asked for; filled when it ends
         self.lease: Lease | None = None  # while nobody holds the row's lock
+        self.running: RunningAttempt | None = None  # once somebody has asked for the job
         try:
             self.payload = thread.options.serializer.decode(claimed.payload)
         except Exception as error:  # noqa: BLE001 # a serializer may be the user's, and a bad row must not stop the queue
@@ -154,7 +157,19 @@ class Attempt:
             enqueued_at=as_datetime(self.claimed.enqueued_at),
             process_at=as_datetime(self.claimed.process_at),
         )
-        return told_of(self.stop, job)
+        handler, options = self.handler, self.thread.options
+        self.running = RunningAttempt(
+            self.claimed,
+            self.stop,
+            worker_id=options.worker_id,
+            database=options.database,
+            tables=options.tables,
+            serializer=options.serializer,
+            slot=self.thread.slot,
+            lease=self.lease,
+            atomic=handler is not None and handler.atomic,
+        )
+        return told_of(self.running, job)
 
     @property
     def stop(self) -> Stop:
@@ -465,20 +480,30 @@ def call_handler(attempt: Attempt) -> object:
         raise attempt.unreadable
     if handler is None:
         raise no_handler(attempt.claimed.job_type)
-    limit, lease = time_limit_of(attempt), attempt.lease
-    with thread.connections, claims_transaction(attempt):
-        if limit is None and lease is None:
-            return handler.run(attempt.payload, lambda: attempt.job, thread.stop)
-        began = time.monotonic()
-        token = current_stop.set(attempt.stop)
-        try:
-            return handler.run(attempt.payload, lambda: attempt.job, thread.stop, around(limit, lease))
-        finally:
-            current_stop.reset(token)
-            is_over = limit is not None and time.monotonic() - began > limit.seconds
-            if is_over or (lease is not None and lease.is_lost):
-                # Whatever it made of the exception, which came anywhere, perhaps amid an answer of the server.
-                thread.connections.close()
+    token = current_attempt.set(attempt)
+    try:
+        with thread.connections, claims_transaction(attempt):
+            limit = time_limit_of(attempt)
+            if limit is None and attempt.lease is None:
+                return handler.run(attempt.payload, lambda: attempt.job, thread.stop)
+            return call_watched(attempt, handler, limit)
+    finally:
+        current_attempt.reset(token)
+
+
+def call_watched(attempt: Attempt, handler: Handler, limit: TimeLimit | None) -> object:
+    """Call a handler that is interrupted if its time is up or its lease is lost."""
+    thread, lease = attempt.thread, attempt.lease
+    began = time.monotonic()
+    token = current_stop.set(attempt.stop)
+    try:
+        return handler.run(attempt.payload, lambda: attempt.job, thread.stop, around(limit, lease))
+    finally:
+        current_stop.reset(token)
+        is_over = limit is not None and time.monotonic() - began > limit.seconds
+        if is_over or (lease is not None and lease.is_lost):
+            # Whatever it made of the exception, which came anywhere, perhaps amid an answer of the server.
+            thread.connections.close()
 
 
 def around(*watches: TimeLimit | Lease | None) -> Around:
@@ -675,9 +700,15 @@ def settling(thread: WorkerThread, finished: Finished) -> list[str]:
             case LeftInQueue():
                 pass  # the row is as it should be
     records = [attempt.record for attempt, _ in finished if attempt.record is not None]
+    with_checkpoint = [
+        attempt.claimed.job_id
+        for attempt, verdict in finished
+        if attempt.running is not None and attempt.running.has_checkpoint and isinstance(verdict, Succeeded)
+    ]
     return [
         *(archiving(claim, tables, job_ids, status, now) for status, job_ids in archived.items() if job_ids),
         *(recording(claim, tables, record, now) for record in records if may_record(claim, tables)),
+        *(forgetting_checkpoints(claim, tables, job_id) for job_id in with_checkpoint),
     ]
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import socket
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import LiteralString
+from typing import Any, LiteralString
 from uuid import UUID, uuid4
 
 import psycopg
@@ -24,11 +25,13 @@ from django.db import Error as DjangoDatabaseError
 
 from django_proletarian import names
 from django_proletarian.connection import PrivateConnection, Statement
-from django_proletarian.slots import Slots
+from django_proletarian.progress import Progress
+from django_proletarian.slots import RunningJob, Slots
 from django_proletarian.tables import Tables, for_tables
 from django_proletarian.version import __version__
 
 INTERVAL = 5.0  # seconds between heartbeats
+PROGRESS_INTERVAL = 1.0  # seconds between two that tell of progress
 DEAD_AFTER = 20.0  # seconds without one; a process that stands still so long is as good as dead
 REMOVED_AFTER = 86400.0  # seconds; until then a dead worker is shown as such
 LATE = 1.0  # seconds by which the polling threads may be late before the thread beside writes instead of them
@@ -87,6 +90,9 @@ class WorkerRow:
         self._due_at = self._started_at  # time.monotonic() of the next heartbeat
         self._connection = PrivateConnection(database, f"{worker_id}-heartbeat")  # the thread's
         self._stop = threading.Event()
+        self._written_at = -math.inf  # time.monotonic()
+        self._news = threading.Event()  # some job has told its progress, or a stop was asked
+        slots.on_progress = self._news.set
         self._thread = threading.Thread(target=self._run, name=f"{worker_id}-heartbeat", daemon=True)
 
     def start(self) -> None:
@@ -96,6 +102,7 @@ class WorkerRow:
     def stop(self) -> None:
         """Remove the row, if the database can be reached soon."""
         self._stop.set()
+        self._news.set()
         self._thread.join(GIVE_UP_AFTER)
 
     def if_due(self, connection: PrivateConnection) -> list[str]:
@@ -113,6 +120,7 @@ class WorkerRow:
 
     def _upsert(self, connection: PrivateConnection) -> str:
         own = self._identity
+        self._written_at = time.monotonic()
         return connection.inline(
             _upsert(self._tables),
             *(str(own.process_id), self._worker_id, self._host, os.getpid(), self._queues),
@@ -121,12 +129,20 @@ class WorkerRow:
         )
 
     def _run(self) -> None:
-        while not self._stop.wait(max(LATE, self._due_at + LATE - time.monotonic())):
-            if time.monotonic() < self._due_at + LATE:
+        while not self._stop.is_set():
+            has_news = self._news.wait(max(LATE, self._due_at + LATE - time.monotonic()))
+            if has_news:
+                # Not more than once a second, however often handlers tell of their progress.
+                self._stop.wait(max(0.0, self._written_at + PROGRESS_INTERVAL - time.monotonic()))
+                if self._stop.is_set():
+                    break
+                self._news.clear()
+            elif time.monotonic() < self._due_at + LATE:
                 self._connection.close()  # it is needed only while all threads are busy
                 continue
             try:
-                self._connection.send(*self.if_due(self._connection))
+                write = self.at_once if has_news else self.if_due
+                self._connection.send(*write(self._connection))
             except (psycopg.Error, DjangoDatabaseError):
                 # The polling threads tell of an outage; until it is over the row is out of date, and that is true.
                 self._connection.close()
@@ -148,16 +164,19 @@ def _upsert(tables: Tables) -> Statement:
 def running(slots: Slots) -> str:
     """The jobs that run now, as the row has them."""
     now = time.time()
-    return json.dumps(
-        [
-            {
-                "job_id": str(job.job_id),
-                "job_type": names.shown(names.from_stored(job.job_type)),
-                "queue": names.shown(names.from_stored(job.queue)),
-                "attempt": job.attempts + 1,
-                "seconds": round(max(0.0, now - job.since), 1),
-                **({} if job.leased_from is None else {"leased": True}),
-            }
-            for job in slots.running
-        ]
-    )
+    return json.dumps([_running(job, now, slots.progress.get(str(job.job_id))) for job in slots.running])
+
+
+def _running(job: RunningJob, now: float, progress: Progress | None) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "job_id": str(job.job_id),
+        "job_type": names.shown(names.from_stored(job.job_type)),
+        "queue": names.shown(names.from_stored(job.queue)),
+        "attempt": job.attempts + 1,
+        "seconds": round(max(0.0, now - job.since), 1),
+    }
+    if job.leased_from is not None:
+        told["leased"] = True
+    if progress is not None:
+        told["progress"] = progress.as_json()
+    return told

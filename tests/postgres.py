@@ -53,6 +53,8 @@ class Postgres:
             "max_connections": "200",
             # Crashes of the server process lose nothing without fsync, only crashes of the machine do.
             "fsync": "off",
+            # So that tests see by its end which statement a connection has sent last.
+            "track_activity_query_size": "8kB",
         }
         lines = [f"{name} = '{value}'\n" for name, value in {**defaults, **settings}.items()]
         with (self.data / "postgresql.conf").open("a") as conf:

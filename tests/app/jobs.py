@@ -9,7 +9,9 @@ import signal
 import time
 from collections.abc import Callable
 
-from django_proletarian import Job, JobInterrupted, RetryStrategy, job_handler, wait_or_stop
+from django.db import transaction
+
+from django_proletarian import Job, JobInterrupted, LeaseLost, RetryStrategy, job_handler, wait_or_stop
 from tests.app.models import Entry
 
 
@@ -32,6 +34,12 @@ async def append_async(job: Job) -> None:
 @job_handler("tests/wait-for-file", advanced=True)
 def wait_for_file(job: Job) -> None:
     """Create payload["started"] with this process's id, then wait, whatever is asked, until payload["go"] exists."""
+    wait_for_file_to_go(job)
+    Entry.objects.create(text="waited", job_id=job.job_id)
+
+
+def wait_for_file_to_go(job: Job) -> None:
+    """`wait_for_file`, which writes nothing at its end."""
     payload = job.payload
     assert isinstance(payload, dict)
     started = pathlib.Path(str(payload["started"]))
@@ -39,7 +47,6 @@ def wait_for_file(job: Job) -> None:
     started.with_suffix(".tmp").rename(started)
     while not pathlib.Path(str(payload["go"])).exists():
         wait_or_stop(0.02)
-    Entry.objects.create(text="waited", job_id=job.job_id)
 
 
 @job_handler("tests/wait-for-file-leased", advanced=True, lease=300)
@@ -52,6 +59,36 @@ def wait_for_file_leased(job: Job) -> None:
 def wait_for_file_leased_shortly(job: Job) -> None:
     """The same, and the lease is over soon after nobody extends it."""
     wait_for_file(job)
+
+
+@job_handler("tests/notes-loss", advanced=True, lease=1.5)
+def notes_loss(job: Job) -> None:
+    """Says in the file payload["lost"] that the lease was lost, and writes behind a fence."""
+    assert isinstance(job.payload, dict)
+    try:
+        wait_for_file_to_go(job)
+    except LeaseLost:
+        pathlib.Path(str(job.payload["lost"])).touch()
+        raise
+    with transaction.atomic():
+        job.fence()
+        if not Entry.objects.filter(job_id=job.job_id).exists():
+            Entry.objects.create(text="fenced", job_id=job.job_id)
+
+
+@job_handler("tests/long", advanced=True)
+def long_locked(job: Job) -> None:
+    wait_for_file_to_go(job)
+
+
+@job_handler("tests/long-leased", advanced=True, lease=30)
+def long_leased(job: Job) -> None:
+    wait_for_file_to_go(job)
+
+
+@job_handler("tests/nothing")
+def nothing(payload: object) -> None:
+    """Take no time."""
 
 
 @job_handler("tests/append-with-retries", advanced=True, retry_strategy=RetryStrategy(retries=20, delays=[0.1]))

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from tests.chaos.project.work import ALWAYS, Work
 
-JobType = Literal["chaos/atomic", "chaos/plain", "chaos/poison"]
+JobType = Literal["chaos/atomic", "chaos/plain", "chaos/leased", "chaos/poison"]
 SUPERVISORS = ("direct", "pooled")
 
 
@@ -39,7 +39,7 @@ WEIGHTS = {
     Kind.KILL_SUPERVISOR: 3,
     Kind.TERMINATE_BACKENDS: 8,
     Kind.RESTART_POOLER: 3,
-    Kind.PAUSE_CHILD: 4,
+    Kind.PAUSE_CHILD: 8,
     Kind.PAUSE_SUPERVISOR: 2,
     Kind.HANG_UP: 3,
 }
@@ -115,8 +115,8 @@ class Plan:
             [
                 f"Seed {self.seed}: {len(jobs)} jobs in {len(self.chunks)} transactions, {len(self.events)} events in "
                 f"{self.seconds:g} s.",
-                f"Jobs: {kinds['chaos/atomic']} atomic, {kinds['chaos/plain']} plain, {kinds['chaos/poison']} poison; "
-                f"{failing} fail at first, {hopeless} always; together they take "
+                f"Jobs: {kinds['chaos/atomic']} atomic, {kinds['chaos/plain']} plain, {kinds['chaos/leased']} leased, "
+                f"{kinds['chaos/poison']} poison; {failing} fail at first, {hopeless} always; together they take "
                 f"{sum(job.work.seconds for job in jobs):.0f} s.",
                 *map(str, self.events),
             ]
@@ -184,10 +184,13 @@ def _chunks(rng: random.Random, jobs: int, seconds: float, threads: int) -> Iter
 
 def _job(rng: random.Random, turn: int, slow: float) -> PlannedJob:
     failures = rng.choices([0, 1, 2, ALWAYS], [80, 8, 7, 5])[0]
+    job_type: JobType = "chaos/atomic" if turn % 2 else "chaos/plain" if turn % 10 else "chaos/leased"
+    # Leased ones are there to be caught in the middle.
+    often, longest = (2 * slow, 2) if job_type == "chaos/leased" else (slow, 1)
     return PlannedJob(
         job_id=_job_id(rng),
-        job_type="chaos/atomic" if turn % 2 else "chaos/plain",
-        work=Work(round(rng.uniform(0.05, 1) if rng.random() < slow else rng.uniform(0, 0.02), 3), failures),
+        job_type=job_type,
+        work=Work(round(rng.uniform(0.05, longest) if rng.random() < often else rng.uniform(0, 0.02), 3), failures),
         due_in=round(rng.uniform(0.1, 5), 1) if rng.random() < 0.1 else 0,
     )
 

@@ -27,6 +27,8 @@ def summary(plan: Plan, turmoil: Turmoil, enqueuer: Enqueuer, evidence: Evidence
     poison = {job_id for job_id, job in plan.jobs().items() if job.job_type == "chaos/poison"}
     suicides = sum(line.word == "began" and line.job_id in poison for line in diary)
     unfinished = words["began"] - words["returned"] - words["raised"]
+    leased = {job_id for job_id, job in plan.jobs().items() if job.job_type == "chaos/leased"}
+    lost = sum(line.word == "raised" and line.error == "LeaseLost" for line in diary)
     repeated = sum(runs > 1 for runs in evidence.effects.values())
     return "\n".join(
         [
@@ -43,6 +45,7 @@ def summary(plan: Plan, turmoil: Turmoil, enqueuer: Enqueuer, evidence: Evidence
             f"  attempts in the archive: {dict(sorted(Counter(row.attempts for row in archived).items()))}",
             f"  failed attempts: {dict(counted)}, {counted[CRASHED]} of them crashes",
             f"  {len(poison)} poison jobs were run {suicides} times",
+            f"  of {len(leased)} leased jobs, {lost} attempts were told that their lease was lost",
             f"  {repeated} plain jobs ran to their end more than once",
         ]
     )

@@ -252,3 +252,47 @@ def test_what_is_left_and_what_happened_to_supervisors_is_told() -> None:
         "a process is left: 77 python",
         "direct-1 ended by itself",
     ]
+
+
+# -- Leased jobs -----------------------------------------------------------------------------------------------------
+
+LEASED = UUID(int=100)
+
+
+def texts_of_leased(status: str, attempts: int, diary: list[Line], *, rows: int = 1, failures: int = 0) -> list[str]:
+    """The faults where this became of one leased job, and all else is well."""
+    chunk = replace(PLAN.chunks[0], jobs=(*PLAN.chunks[0].jobs, planned(LEASED, "chaos/leased", failures)))
+    evidence = replace(
+        WELL,
+        **archived(LEASED, status, attempts),
+        diary=[*DIARY, *diary],
+        ledger=Counter({ATOMIC: 1, LEASED: rows}),
+    )
+    return [fault.text for fault in faults(replace(PLAN, chunks=(chunk, *PLAN.chunks[1:])), evidence)]
+
+
+def test_a_leased_job_whose_first_lease_was_lost_is_done_once() -> None:
+    lost = [line("began", LEASED, 1), line("raised", LEASED, 1, "LeaseLost")]
+    assert texts_of_leased(SUCCESS, 1, succeeded(LEASED, 1)) == []
+    assert texts_of_leased(SUCCESS, 2, [*lost, *succeeded(LEASED, 2)]) == []
+    # The loser came back too, late; what counts is the attempt that the archive has.
+    assert texts_of_leased(SUCCESS, 2, [*succeeded(LEASED, 1), *succeeded(LEASED, 2)]) == []
+
+
+def test_a_leased_job_that_the_loser_archived_or_that_was_done_twice_is_found() -> None:
+    assert texts_of_leased(SUCCESS, 2, succeeded(LEASED, 1)) == [
+        "it is a success at attempt 2, where its handler did not return"
+    ]
+    for rows in (0, 2):
+        assert texts_of_leased(SUCCESS, 1, succeeded(LEASED, 1), rows=rows) == [
+            f"it has {rows} rows in the ledger instead of 1"
+        ]
+
+
+def test_a_leased_job_that_is_given_up_was_done_at_most_once() -> None:
+    crashes = [
+        *(written for attempt in (1, 2, 3) for written in crashed(LEASED, attempt, process=9)),
+        line("gave-up", LEASED, 3, "WorkerCrashed"),
+    ]
+    assert texts_of_leased(FAILURE, 3, crashes, rows=0) == texts_of_leased(FAILURE, 3, crashes, rows=1) == []
+    assert texts_of_leased(FAILURE, 3, crashes, rows=2) == ["it has 2 rows in the ledger instead of 0"]

@@ -35,10 +35,13 @@ from django_proletarian.models import ArchivedJob, Job, JobAttempt
 from django_proletarian.overview import queue_states
 from django_proletarian.tables import Tables
 from tests.app.models import Entry
+from tests.benchmarks.long_jobs import measure
 from tests.conftest import eventually, rows
 from tests.live.blocking import Blocking
+from tests.live.cuttable import Cuttable
 from tests.live.events import Events
-from tests.live.processes import WorkerProcess, archived, sql, unlocked_jobs, url_of
+from tests.live.processes import WorkerProcess, archived, migrate, sql, unlocked_jobs, url_of
+from tests.postgres import Postgres
 
 RunWorker = Callable[..., QueueWorker]
 Spawn = Callable[..., WorkerProcess]
@@ -347,3 +350,40 @@ def test_a_paused_worker_that_goes_on_after_its_lease_loses_the_job_to_another(
     assert Entry.objects.filter(job_id=job_id).count() == 1
     assert paused.stop() == alive.stop() == 0
     assert "lease-lost" not in alive.log
+
+
+def test_a_worker_that_is_cut_off_from_the_database_stops_in_time_and_writes_nothing(
+    committed: None, spawn: Spawn, tmp_path: Path
+) -> None:
+    begun, go, lost = (tmp_path / name for name in ("started", "go", "lost"))
+    port = connection.settings_dict["PORT"]
+    with Cuttable(int(port)) as network:
+        job_id = enqueue("tests/notes-loss", {"started": str(begun), "go": str(go), "lost": str(lost)})
+        cut_off = spawn("--no-supervisor", url=url_of().replace(f":{port}/", f":{network.port}/"))
+        eventually(begun.exists)
+        network.cut()
+        begun.unlink()
+        eventually(lost.exists)  # though its server never says a word
+        alive = spawn("--no-supervisor")
+        eventually(begun.exists)
+        go.touch()
+        eventually(lambda: archived(url_of()))
+        network.mend()
+        cut_off.says("lease-lost")
+        assert cut_off.stop() == alive.stop() == 0
+    assert archived(url_of()) == [(":tests/notes-loss", ":success", 2)]
+    assert [entry.text for entry in Entry.objects.filter(job_id=job_id)] == ["fenced"]
+
+
+@pytest.mark.server
+def test_long_jobs_keep_no_transaction_open_and_vacuum_from_nothing(tmp_path: Path) -> None:
+    with Postgres() as server:
+        migrate(server.url)
+        locked, leased = (
+            measure(server.url, tmp_path, leased=leased, long=2, short=1000, seconds=2) for leased in (False, True)
+        )
+    assert leased.oldest < 1
+    assert leased.dead == 0
+    # So that both are seen to be measured.
+    assert locked.oldest > 2
+    assert locked.dead >= 1000

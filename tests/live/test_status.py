@@ -139,7 +139,7 @@ def test_watching_goes_on_until_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(time, "sleep", sleep)
-    assert [len(json.loads(line)) for line in status("--json", "--watch").splitlines()] == [5, 5]
+    assert [len(json.loads(line)) for line in status("--json", "--watch").splitlines()] == [6, 6]
     assert slept == [2, 2]
 
 

@@ -77,6 +77,9 @@ def described(taken: Overview, database: str) -> Iterator[str]:
         yield from as_table([["worker", "host", "connected", "threads", "running"], *worker_rows(taken)])
     else:
         yield "No worker is connected."
+    if taken.progressing:
+        yield ""
+        yield from as_table([["running job", "worker", "for", "progress"], *progress_rows(taken)])
     if has_estimates(taken):
         yield "~ is an estimate."
 
@@ -112,6 +115,18 @@ def worker_rows(taken: Overview) -> list[list[str]]:
             "?" if worker.running is None else str(worker.running),
         ]
         for worker in taken.workers
+    ]
+
+
+def progress_rows(taken: Overview) -> list[list[str]]:
+    return [
+        [
+            f"{job.job_type or '?'} {job.job_id}",
+            job.worker_id or "-",
+            "-" if job.began_at is None else durations.shown((taken.taken_at - job.began_at).total_seconds()),
+            str(job.progress),
+        ]
+        for job in taken.progressing
     ]
 
 

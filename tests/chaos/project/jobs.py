@@ -17,6 +17,7 @@ from tests.chaos.project.work import RETRIES, Work
 # What an outage looks like to a handler. The last is what psycopg raises when a pooler hands on the answer to a COMMIT
 # together with the end of the server's connection.
 OUTAGES = (OperationalError, InterfaceError, InternalError)
+LEASE = 1.0  # seconds; a pause may be longer
 
 
 def patience(job: Job, error: BaseException) -> RetryStrategy:
@@ -48,6 +49,17 @@ def plain(job: Job) -> None:
         with transaction.atomic():
             Effect.objects.bulk_create([Effect(job_id=job.job_id)], ignore_conflicts=True)
             Effect.objects.filter(job_id=job.job_id).update(runs=F("runs") + 1)
+
+
+@job_handler("chaos/leased", lease=LEASE, advanced=True, retry_strategy=patience, failed_job=gave_up)
+def leased(job: Job) -> None:
+    """Write a row behind a fence, unless one is there: however often it runs, and in how many processes at once."""
+    with diary.told(job):
+        Work.of(job).do(job.attempts)
+        with transaction.atomic():
+            job.fence()
+            if not Ledger.objects.filter(job_id=job.job_id).exists():
+                Ledger.objects.create(job_id=job.job_id)
 
 
 @job_handler("chaos/poison", advanced=True, retry_strategy=patience, failed_job=gave_up)

@@ -4,7 +4,7 @@ from django.db import models
 
 
 class Ledger(models.Model):
-    """What an atomic job does. Its id is not unique here: a job that was done twice must show as two rows."""
+    """What atomic and leased jobs do. The id is not unique here: a job that was done twice must show as two rows."""
 
     job_id = models.UUIDField(db_index=True)
 
