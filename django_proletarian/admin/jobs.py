@@ -123,6 +123,8 @@ class JobAdmin(StoredJobAdmin):
             "span": how_long(job.looked_at - job.running.began_at),
             "worker": job.running.worker_id,
         }
+        if job.running.progress is not None:
+            words = f"{words}: {job.running.progress}"
         return job.running.began_at, words
 
     def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> HttpResponseRedirect:

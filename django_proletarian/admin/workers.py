@@ -18,6 +18,7 @@ from django_proletarian.admin.lists import ListAdmin, may_read
 from django_proletarian.admin.stored_jobs import database_now
 from django_proletarian.admin.words import badge, from_now, how_long, told
 from django_proletarian.models import Job, Worker
+from django_proletarian.progress import Progress
 from django_proletarian.worker_row import DEAD_AFTER
 
 MOST_SHOWN = 500  # jobs of one process
@@ -109,7 +110,8 @@ class WorkerAdmin(ListAdmin):
                 reverse(name, args=[job["job_id"]]),
                 job["job_type"],
                 _("for %(span)s, attempt %(attempt)s")
-                % {"span": how_long(timedelta(seconds=float(job["seconds"]))), "attempt": job["attempt"]},
+                % {"span": how_long(timedelta(seconds=float(job["seconds"]))), "attempt": job["attempt"]}
+                + ("" if (progress := Progress.from_json(job.get("progress"))) is None else f": {progress}"),
             )
             for job in worker.running[:MOST_SHOWN]
         )

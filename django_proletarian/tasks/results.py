@@ -16,6 +16,7 @@ from django.utils import timezone
 from django_proletarian import conf, names
 from django_proletarian.errors import NoHandler, PayloadDecodeError
 from django_proletarian.job_states import RunningJob, running_jobs
+from django_proletarian.progress import Progress
 from django_proletarian.tables import Tables, for_tables
 from django_proletarian.tasks import envelope
 from django_proletarian.tasks.envelope import Envelope
@@ -38,6 +39,8 @@ UNKNOWN_WORKER = "unknown"  # stands for a worker that nobody took down
 class ProletarianResult(TaskResult):  # type: ignore[misc] # frozen, which the stubs leave out
     """A task's result, which knows why there may be no return value."""
 
+    # How far it has come, if it runs and tells with `current_job().progress(...)`; as it was a second ago, about.
+    progress: Progress | None = field(init=False, default=None, compare=False, repr=False)
     _why_missing: str | None = field(init=False, default=None, compare=False, repr=False)
 
     @property
@@ -60,7 +63,7 @@ class ProletarianResult(TaskResult):  # type: ignore[misc] # frozen, which the s
         self._take(await self.task.get_backend().aget_result(self.id))
 
     def _take(self, fresh: TaskResult) -> None:
-        for name in (*TASK_REFRESH_ATTRS, "_why_missing"):
+        for name in (*TASK_REFRESH_ATTRS, "progress", "_why_missing"):
             change(self, **{name: getattr(fresh, name, None)})
 
 
@@ -166,8 +169,11 @@ def _rows(cursor: CursorWrapper, tables: Tables, job_id: UUID) -> tuple[list[tup
 
 
 def counted(attempts: Sequence[PastAttempt]) -> list[PastAttempt]:
-    """The attempts that count: not those that a stop interrupted, nor those before somebody ran the job anew."""
-    real = [each for each in attempts if each.outcome not in ("interrupted", "cancelled")]
+    """The attempts that count: not those that a stop interrupted, nor those before somebody ran the job anew.
+
+    Nor what an attempt has saved, which has a row of its own.
+    """
+    real = [each for each in attempts if each.outcome not in ("interrupted", "cancelled", "checkpoint")]
     firsts = [place for place, each in enumerate(real) if each.attempt == 1]
     return real[firsts[-1] :] if firsts else real
 
@@ -211,7 +217,7 @@ def _tell_attempts(result: ProletarianResult, attempts: Sequence[PastAttempt], r
     begun = [attempt.started_at for attempt in attempts]
     workers = [attempt.worker_id or UNKNOWN_WORKER for attempt in attempts]
     if running is not None:
-        change(result, status=TaskResultStatus.RUNNING)
+        change(result, status=TaskResultStatus.RUNNING, progress=running.progress)
         # Until the worker's next heartbeat nobody but it knows since when.
         begun += [in_projects_time(running.began_at)] if running.began_at is not None else []
         workers.append(running.worker_id or UNKNOWN_WORKER)

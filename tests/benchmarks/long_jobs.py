@@ -24,7 +24,9 @@ LOOK_EVERY = 0.02  # seconds
 PATIENCE = 600  # seconds that the short jobs may take
 FILL = """
 INSERT INTO proletarian.job
-SELECT gen_random_uuid(), ':proletarian/default', ':tests/nothing', '1', 0, now(), now() FROM generate_series(1, %s)
+SELECT gen_random_uuid(), ':proletarian/default', ':tests/nothing', '1', 0, now(),
+       now() - interval '1 second' + number * interval '1 microsecond'
+  FROM generate_series(1, %s) AS number
 """
 OLDEST = """
 SELECT extract(epoch FROM max(clock_timestamp() - xact_start))::float8 FROM pg_stat_activity

@@ -17,6 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from django_proletarian import NewJob, PlainName, enqueue, enqueue_many, job_search
 from django_proletarian.admin import lists
 from django_proletarian.connection import ClaimConnection
+from django_proletarian.models import Worker
 from django_proletarian.store import claim_due_jobs
 from django_proletarian.tables import Tables
 
@@ -118,6 +119,12 @@ def test_a_leased_job_is_running_though_its_row_is_not_due(browser: Client) -> N
     told = {"job_id": str(job_id), "job_type": "a", "queue": "q", "attempt": 1, "seconds": 300.0, "leased": True}
     insert_worker("shop-1", running=[told])
     assert "a running runs now, for 5 minutes, at shop-1 " in rows(browser, JOBS)[0]
+    execute("DELETE FROM proletarian.worker")
+    insert_worker("shop-1", running=[{**told, "progress": {"done": 3, "total": 10, "message": "<page> 4"}}])
+    progress = "3 of 10 (30 %): &lt;page&gt; 4"
+    assert f"runs now, for 5 minutes, at shop-1: {progress}" in rows(browser, JOBS)[0]
+    page = browser.get(f"{WORKERS}{Worker.objects.get().pk}/change/").content.decode()
+    assert f"attempt 1: {progress}" in page
     assert listed(browser, JOBS, state="running") == [str(job_id)]
     assert listed(browser, JOBS, state="retrying") == listed(browser, JOBS, state="scheduled") == []
 

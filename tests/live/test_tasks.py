@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from django_proletarian import QueueWorker
+from django_proletarian import QueueWorker, current_job
 from django_proletarian.tasks.framework import TaskResultStatus, task_backends
 from tests.app import tasks
 from tests.conftest import eventually, rows
@@ -37,17 +37,26 @@ def test_a_task_whose_process_is_killed_is_ready_again_and_then_has_two_workers(
 
 def test_a_running_task_is_running_to_others_and_looking_keeps_no_worker_from_it(run_worker: RunWorker) -> None:
     begun, go = threading.Event(), threading.Event()
-    tasks.HOOKS["wait"] = lambda: (begun.set(), go.wait(30))
+
+    def waits() -> None:
+        current_job().progress(1, 2, "half")
+        current_job().checkpoint("half")
+        begun.set()
+        assert go.wait(30)
+
+    tasks.HOOKS["wait"] = waits
     result = tasks.wait.enqueue()
     run_worker(worker_id="runner")
     try:
         assert begun.wait(30)
         assert read(result).status == TaskResultStatus.RUNNING
         assert not read(result).is_finished
+        assert str(eventually(lambda: read(result).progress)) == "1 of 2 (50 %): half"
     finally:
         go.set()
     eventually(lambda: read(result).is_finished)
-    assert read(result).worker_ids == ["runner"]
+    assert read(result).progress is None
+    assert read(result).worker_ids == ["runner"]  # a checkpoint is no attempt
     assert rows("proletarian.job") == []
 
 
