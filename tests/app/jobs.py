@@ -38,7 +38,7 @@ def wait_for_file(job: Job) -> None:
     Entry.objects.create(text="waited", job_id=job.job_id)
 
 
-def wait_for_file_to_go(job: Job) -> None:
+def wait_for_file_to_go(job: Job, look_every: float = 0.02) -> None:
     """`wait_for_file`, which writes nothing at its end."""
     payload = job.payload
     assert isinstance(payload, dict)
@@ -46,7 +46,7 @@ def wait_for_file_to_go(job: Job) -> None:
     started.with_suffix(".tmp").write_text(str(os.getpid()))
     started.with_suffix(".tmp").rename(started)
     while not pathlib.Path(str(payload["go"])).exists():
-        wait_or_stop(0.02)
+        wait_or_stop(look_every)
 
 
 @job_handler("tests/wait-for-file-leased", advanced=True, lease=300)
@@ -78,12 +78,12 @@ def notes_loss(job: Job) -> None:
 
 @job_handler("tests/long", advanced=True)
 def long_locked(job: Job) -> None:
-    wait_for_file_to_go(job)
+    wait_for_file_to_go(job, look_every=0.5)
 
 
 @job_handler("tests/long-leased", advanced=True, lease=30)
 def long_leased(job: Job) -> None:
-    wait_for_file_to_go(job)
+    wait_for_file_to_go(job, look_every=0.5)
 
 
 @job_handler("tests/nothing")

@@ -92,17 +92,17 @@ def measure(url: str, directory: Path, *, leased: bool, long: int, short: int, s
     )
     try:
         eventually(lambda: all(file.exists() for file in started), PATIENCE)
+        sql(url, FILL, (short,))
         began = time.monotonic()
         watcher = OldestTransaction(url)
         watcher.start()
-        sql(url, FILL, (short,))
         eventually(lambda: sql(url, DRAINED)[0][0] == short, PATIENCE)
         took = time.monotonic() - began
         time.sleep(max(0.0, began + seconds - time.monotonic()))
+        oldest = watcher.stop()
         sql(url, "VACUUM proletarian.job")
         [[dead]] = sql(url, DEAD)
         [[table, indexes]] = sql(url, SIZE)
-        oldest = watcher.stop()
         go.touch()
         eventually(lambda: sql(url, "SELECT count(*) FROM proletarian.job") == [(0,)], PATIENCE)
     finally:
