@@ -86,8 +86,8 @@ def long_leased(job: Job) -> None:
     wait_for_file_to_go(job, look_every=0.5)
 
 
-@job_handler("tests/short")
-def short(payload: object) -> None:
+@job_handler("tests/at-once")
+def at_once(payload: object) -> None:
     """Take no time."""
 
 

@@ -24,7 +24,7 @@ LOOK_EVERY = 0.02  # seconds
 PATIENCE = 600  # seconds that the short jobs may take
 FILL = """
 INSERT INTO proletarian.job
-SELECT gen_random_uuid(), ':proletarian/default', ':tests/short', '1', 0, now(),
+SELECT gen_random_uuid(), ':proletarian/default', ':tests/at-once', '1', 0, now(),
        now() - interval '1 second' + number * interval '1 microsecond'
   FROM generate_series(1, %s) AS number
 """
@@ -32,7 +32,7 @@ OLDEST = """
 SELECT extract(epoch FROM max(clock_timestamp() - xact_start))::float8 FROM pg_stat_activity
  WHERE backend_type = 'client backend' AND datname = current_database() AND pid <> pg_backend_pid()
 """
-DRAINED = "SELECT count(*) FROM proletarian.archived_job WHERE job_type = ':tests/short'"
+DRAINED = "SELECT count(*) FROM proletarian.archived_job WHERE job_type = ':tests/at-once'"
 SIZE = "SELECT pg_table_size('proletarian.job') / 1024, pg_indexes_size('proletarian.job') / 1024"
 # What VACUUM has left is what the statistics say until something changes.
 DEAD = "SELECT n_dead_tup FROM pg_stat_user_tables WHERE relid = 'proletarian.job'::regclass"
