@@ -17,31 +17,12 @@ from django.db.backends.utils import CursorWrapper
 from django_proletarian.indexes import FAILURES, TRIED_BEFORE
 from django_proletarian.tables import Tables, for_tables
 
-MOST_QUEUES = 500  # that are told apart
 MOST_SAMPLED = 500  # jobs, for the types that there are
 MOST_LOOKED_AT = 50_000  # rows, for a filter that no index serves
 LEAST_LOOKED_AT = 100  # rows of each queue, however many queues there are
 MOST_SEARCHED = 10_000  # rows, for a text in payloads, which are longer than all else
 MOST_OF_A_PAYLOAD = 10_000  # characters that are searched
 MOST_FOUND = 10_000  # jobs
-
-# From each queue to the next by one look into the index, since DISTINCT would read all of it.
-QUEUES_IN_USE: LiteralString = """
-WITH RECURSIVE present AS (
-    (SELECT queue FROM {job} ORDER BY queue LIMIT 1)
-     UNION ALL
-    SELECT (SELECT job.queue FROM {job} AS job WHERE job.queue > present.queue ORDER BY job.queue LIMIT 1)
-      FROM present WHERE present.queue IS NOT NULL
-)
-SELECT queue FROM present WHERE queue IS NOT NULL LIMIT %s
-"""
-
-
-def queues_in_use(cursor: CursorWrapper, tables: Tables) -> list[str]:
-    """The queues that have jobs, as they are stored, in the order of the index."""
-    cursor.execute(for_tables(QUEUES_IN_USE, tables), [MOST_QUEUES])
-    return [queue for (queue,) in cursor.fetchall()]
-
 
 TYPES_AHEAD: LiteralString = """
 SELECT DISTINCT ahead.job_type

@@ -19,6 +19,7 @@ from django.db.backends.utils import CursorWrapper
 from django_proletarian import names, schema
 from django_proletarian.job_states import RunningJob, leased_jobs, progressing_jobs
 from django_proletarian.presence import LiveWorker, live_workers
+from django_proletarian.queues_in_use import WITH_PRESENT
 from django_proletarian.tables import Tables, quoted
 
 MOST_COUNTED = 5_000  # rows of one queue, due or scheduled
@@ -106,14 +107,9 @@ def has_index(cursor: CursorWrapper, tables: Tables) -> bool:
 
 # -- Jobs in the queue -----------------------------------------------------------------------------------------------
 
-# From each queue to the next by one look into the index, since DISTINCT would read all of it.
-QUEUE_STATES: LiteralString = """
-WITH RECURSIVE present AS (
-    (SELECT queue FROM {job} ORDER BY queue LIMIT 1)
-     UNION ALL
-    SELECT (SELECT job.queue FROM {job} AS job WHERE job.queue > present.queue ORDER BY job.queue LIMIT 1)
-      FROM present WHERE present.queue IS NOT NULL
-), asked AS (
+QUEUE_STATES: LiteralString = (
+    WITH_PRESENT  # noqa: S608 # constants, all of it
+    + """, asked AS (
     SELECT queue FROM present WHERE queue IS NOT NULL UNION SELECT unnest(%(queues)s::text[])
 )
 SELECT asked.queue,
@@ -132,6 +128,7 @@ SELECT asked.queue,
          LIMIT 1)
   FROM asked
 """
+)
 ESTIMATE: LiteralString = """
 EXPLAIN (FORMAT JSON) SELECT FROM {job} WHERE queue = %s AND process_at {comparison} statement_timestamp()
 """

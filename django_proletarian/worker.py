@@ -37,7 +37,7 @@ from django_proletarian.handlers_connections import HandlersConnections
 from django_proletarian.interrupting import Interruptible, Stop
 from django_proletarian.interrupts import current_stop
 from django_proletarian.job import Job, current_attempt, told_of
-from django_proletarian.leases import Lease, keeper
+from django_proletarian.leases import DATABASE_ERRORS, Lease, keeper
 from django_proletarian.levels import Levels
 from django_proletarian.log import Event, EventLog
 from django_proletarian.outage import is_transient
@@ -387,7 +387,7 @@ def run_leased(attempt: Attempt, began: float) -> Finished:
                 if settle_now(thread, finished):
                     return finished
         except BaseException:
-            with suppress(Exception):  # then it is due when the lease runs out
+            with suppress(*DATABASE_ERRORS):  # then it is due when the lease runs out
                 lease.give_back(claim)
             raise
     if not finished:  # else the connection was lost at the commit, which had been done

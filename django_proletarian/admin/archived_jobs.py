@@ -7,7 +7,6 @@ from typing import Any
 from django.contrib import admin
 from django.db import connections
 from django.db.models import QuerySet
-from django.http import HttpRequest
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -39,10 +38,7 @@ class ArchivedJobAdmin(StoredJobAdmin):
     actions = as_actions(ON_ARCHIVED_JOBS)
     offers = ON_ARCHIVED_JOBS
 
-    def narrowed(self, cl: IndexedChangeList, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if cl.query and not cl.chosen("queue"):
-            cl.notice = _("Choose a queue first: a text in payloads is looked for within one queue.")
-            return queryset.none()
+    def bounded(self, cl: IndexedChangeList, queryset: QuerySet[Any]) -> QuerySet[Any]:
         status, date = cl.chosen("status"), cl.chosen("finished_at")
         since, before = date.chosen.bounds if date and date.chosen else (None, None)
         with connections[self.database].cursor() as cursor:

@@ -23,6 +23,7 @@ from django_proletarian.admin.spans import Span, spans_within, years_around
 from django_proletarian.admin.words import STATES, STATUSES
 from django_proletarian.job_states import JobState, all_running_jobs
 from django_proletarian.models import JobAttempt
+from django_proletarian.queues_in_use import queues_in_use
 from django_proletarian.tables import Tables
 
 MOST_OFFERED = 200  # names
@@ -82,18 +83,18 @@ class JobQueueFilter(QueueFilter):
     def stored_under(self) -> list[str]:
         # Only those that have jobs: an index is asked about each.
         chosen, *levels = super().stored_under()
-        in_use = set(queues_in_use(self.database))
+        in_use = set(names_in_use(self.database))
         return [chosen, *(level for level in levels if level in in_use)]
 
 
 def known_queues(database: str) -> set[str]:
     """The queues that have jobs, and those that the settings and the handlers name; without priorities."""
-    return {*conf.own_queues(), *(conf.queue_and_priority(queue)[0] for queue in queues_in_use(database))}
+    return {*conf.own_queues(), *(conf.queue_and_priority(queue)[0] for queue in names_in_use(database))}
 
 
-def queues_in_use(database: str) -> list[str]:
+def names_in_use(database: str) -> list[str]:
     with connections[database].cursor() as cursor:
-        stored = job_search.queues_in_use(cursor, conf.settings().tables)
+        stored = queues_in_use(cursor, conf.settings().tables)
     return [names.from_stored(queue) for queue in stored]
 
 
@@ -115,7 +116,7 @@ class JobTypeFilter(NameFilter):
 
 class TypeInQueueFilter(JobTypeFilter):
     def seen(self, cursor: CursorWrapper, tables: Tables) -> list[str]:
-        return job_search.types_ahead(cursor, tables, job_search.queues_in_use(cursor, tables))
+        return job_search.types_ahead(cursor, tables, queues_in_use(cursor, tables))
 
 
 class StateFilter(Filter):
@@ -154,7 +155,7 @@ class StateFilter(Filter):
     def _running(self) -> list[Any]:
         tables = conf.settings().tables
         with connections[self.database].cursor() as cursor:
-            return list(all_running_jobs(cursor, tables, job_search.queues_in_use(cursor, tables)))
+            return list(all_running_jobs(cursor, tables, queues_in_use(cursor, tables)))
 
 
 class StatusFilter(Filter):
@@ -230,7 +231,7 @@ class NextRunFilter(DateFilter):
     def present(self, spans: list[Span]) -> list[Span]:
         tables = conf.settings().tables
         with connections[self.database].cursor() as cursor:
-            queues = job_search.queues_in_use(cursor, tables)
+            queues = queues_in_use(cursor, tables)
             found = job_search.spans_with_jobs(cursor, tables, [span.bounds for span in spans], queues)
         return [span for span in spans if span.bounds in found]
 

@@ -22,6 +22,7 @@ from django_proletarian.admin.stored_jobs import StoredJobAdmin, with_text
 from django_proletarian.admin.words import STATES, badge, from_now, how_long, told, told_in_full
 from django_proletarian.job_states import JobState, running_jobs, state_of
 from django_proletarian.models import ArchivedJob, Job
+from django_proletarian.queues_in_use import queues_in_use
 
 
 @admin.register(Job)
@@ -44,10 +45,7 @@ class JobAdmin(StoredJobAdmin):
     actions = as_actions(ON_JOBS)
     offers = ON_JOBS
 
-    def narrowed(self, cl: IndexedChangeList, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if cl.query and not cl.chosen("queue"):
-            cl.notice = _("Choose a queue first: a text in payloads is looked for within one queue.")
-            return queryset.none()
+    def bounded(self, cl: IndexedChangeList, queryset: QuerySet[Any]) -> QuerySet[Any]:
         state = cl.chosen("state")
         state = state.value() if state else None
         with connections[self.database].cursor() as cursor:
@@ -59,9 +57,7 @@ class JobAdmin(StoredJobAdmin):
                 by_index = False
             chosen = cl.chosen("queue")
             queues = (
-                [names.to_stored(queue) for queue in chosen.stored_under()]
-                if chosen
-                else job_search.queues_in_use(cursor, tables)
+                [names.to_stored(queue) for queue in chosen.stored_under()] if chosen else queues_in_use(cursor, tables)
             )
             if by_index:
                 # With its queues the server goes through the index to the dates that are asked for, in each of them.

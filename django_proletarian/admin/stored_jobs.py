@@ -22,7 +22,7 @@ from django.utils.translation import gettext_lazy
 from django_proletarian import conf, handlers, names
 from django_proletarian.admin.actions import ActingAdmin
 from django_proletarian.admin.attempts import AttemptView, attempts_of
-from django_proletarian.admin.lists import ListAdmin, as_uuid
+from django_proletarian.admin.lists import IndexedChangeList, ListAdmin, as_uuid
 from django_proletarian.admin.payloads import readable
 from django_proletarian.admin.words import from_now, told, told_in_full
 from django_proletarian.errors import PayloadDecodeError
@@ -47,9 +47,19 @@ class StoredJobAdmin(ActingAdmin, ListAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        # A text in payloads is looked for by `narrowed`.
+        # A text in payloads is looked for by `bounded`.
         job_id = as_uuid(search_term)
         return (queryset.filter(pk=job_id) if job_id else queryset), False
+
+    def narrowed(self, cl: IndexedChangeList, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if cl.query and not cl.chosen("queue"):
+            cl.notice = _("Choose a queue first: a text in payloads is looked for within one queue.")
+            return queryset.none()
+        return self.bounded(cl, queryset)
+
+    def bounded(self, cl: IndexedChangeList, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """`narrowed`, of a list in which a text is looked for within a queue, if at all."""
+        return queryset
 
     def prepare(self, rows: list[Any]) -> None:
         now = database_now(self.database)
