@@ -7,7 +7,7 @@ PYTEST_ARGS ?= -n auto
 BIN := .venv/bin
 export PORT
 
-.PHONY: help demo serve test test-quick coverage package chaos bench bench-admin docs diagrams lint format clean examples.db.install examples.db.uninstall
+.PHONY: help demo serve test test-quick coverage package chaos bench bench-admin comparison docs diagrams lint format clean examples.db.install examples.db.uninstall
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -58,6 +58,9 @@ bench: .venv/.has-test ## Measure the speed beside pgbench and bare psycopg (20 
 
 bench-admin: .venv/.has-test ## Measure the admin's pages beside 10,000,000 archived jobs (BENCH_ADMIN_ARGS="--archived 100000 --jobs 10000" for fewer)
 	$(BIN)/python -m tests.benchmarks.admin $(BENCH_ADMIN_ARGS)
+
+comparison: .venv/.has-comparison ## See whether what README's table says of other queues is true, on the real ones
+	$(BIN)/python -m pytest $(PYTEST_ARGS) tests/comparison
 
 docs: .venv/.has-docs ## Build the documentation into build/docs/html; a warning is an error
 	$(BIN)/sphinx-build -q -W --keep-going -d build/docs/doctrees -b html docs build/docs/html

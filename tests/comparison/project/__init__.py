@@ -1,0 +1,1 @@
+"""A project that has all four queues side by side."""
