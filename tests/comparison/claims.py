@@ -11,7 +11,7 @@ CLAIMS: dict[tuple[str, str], str] = {}
 
 
 def claim(row: str, column: str, says: str) -> Callable[[F], F]:
-    """The decorated test shows what the table says in this cell. One that shows a second thing about it is left bare."""
+    """The decorated test shows what the table says in this cell; one that shows more about it is left bare."""
 
     def register(test: F) -> F:
         assert (row, column) not in CLAIMS, f"two tests claim {row}, {column}"

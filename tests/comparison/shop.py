@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from tests.live.processes import ENDS_WITHIN, ROOT, sql
 # Each queue's own command, for one task at a time.
 WORKERS = {
     "ours": ["django", "proletarian_worker", "--heartbeat-file", ""],
-    "django-tasks-db": ["django", "db_worker", "--backend", "django-tasks-db", "--interval", "0.1", "--no-reload"],
+    "django-tasks-db": ["django", "db_worker", "--backend", "django-tasks-db", "--no-startup-delay", "--no-reload"],
     "procrastinate": ["django", "procrastinate", "worker"],
     "Celery": ["celery", "-A", "tests.comparison.project.celery_app", "worker", "--without-gossip", "--without-mingle"],
 }
@@ -82,11 +83,6 @@ class Shop:
         """Celery's messages that wait in a queue, as the files they are."""
         return sorted(file.name for file in (self.directory / "queues").iterdir())
 
-    @property
-    def results(self) -> list[Path]:
-        """Celery's results, a file of JSON for each task that is over or to be retried."""
-        return sorted((self.directory / "results").iterdir())
-
     def close(self) -> None:
         """Kill all workers, and show what they printed."""
         for process in self._workers:
@@ -109,6 +105,19 @@ class Shop:
         )
         assert done.returncode == 0, done.stdout
         return done.stdout
+
+
+def finished(shop: Shop) -> dict[str, dict[str, Any]]:
+    """What Celery says of the tasks that are over and will not be retried, by their ids."""
+    results = {}
+    for file in (shop.directory / "results").iterdir():
+        try:
+            result = json.loads(file.read_text())
+        except json.JSONDecodeError:
+            continue  # it is being written
+        if result["status"] in ("SUCCESS", "FAILURE"):
+            results[result["task_id"]] = result
+    return results
 
 
 BEFORE = """

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from tests.comparison.claims import claim
-from tests.comparison.shop import Shop
+from tests.comparison.shop import Shop, finished
 from tests.conftest import eventually
 
 RETRIES = "retries"
@@ -41,11 +39,6 @@ def test_procrastinates_runs_again(shop: Shop) -> None:
 def test_celerys_runs_again(shop: Shop) -> None:
     shop.run("tasks.celery_that_fails.delay()\ntasks.celery_that_retries.delay()")
     shop.start("Celery")
-    # One result for each task, written when it is over.
-    results = eventually(
-        lambda: len(found := [json.loads(file.read_text()) for file in shop.results]) == 2
-        and all(result["status"] == "SUCCESS" for result in found)
-        and found
-    )
-    assert len(results) == 2
+    results = eventually(lambda: len(found := finished(shop)) == 2 and found)
+    assert [result["status"] for result in results.values()] == ["SUCCESS", "SUCCESS"]
     assert (shop.runs("celery_that_fails"), shop.runs("celery_that_retries")) == (2, 2)

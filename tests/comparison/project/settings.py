@@ -1,7 +1,5 @@
 """Settings of the project; DATABASE_URL is its database, MESSAGES the directory in which Celery's messages lie."""
 
-import os
-
 import dj_database_url
 
 SECRET_KEY = "comparison"
