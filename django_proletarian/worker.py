@@ -137,12 +137,13 @@ class Attempt:
         self.on_commit: list[Callable[[], object]] = []  # what an atomic handler asked for; filled when it ends
         self.lease: Lease | None = None  # while nobody holds the row's lock
         self.running: RunningAttempt | None = None  # once somebody has asked for the job
+        self.state: object = None  # the handler's own
         try:
             self.payload = thread.options.serializer.decode(claimed.payload)
         except Exception as error:  # noqa: BLE001 # a serializer may be the user's, and a bad row must not stop the queue
             self.unreadable = error
         options = thread.options
-        by_payload = handler_by_payload(claimed.job_type, self.payload, options.worker_id, options.database)
+        by_payload = handler_by_payload(claimed.job_type, self.payload)
         self.handler = by_payload or options.find_handler(claimed.job_type)
 
     @functools.cached_property
@@ -170,6 +171,15 @@ class Attempt:
             atomic=handler is not None and handler.atomic,
         )
         return told_of(self.running, job)
+
+    @property
+    def worker_id(self) -> str:
+        return self.thread.options.worker_id
+
+    @property
+    def database(self) -> str:
+        """The alias of the job's database."""
+        return self.thread.options.database
 
     @property
     def stop(self) -> Stop:
@@ -485,7 +495,7 @@ def call_handler(attempt: Attempt) -> object:
         with thread.connections, claims_transaction(attempt):
             limit = time_limit_of(attempt)
             if limit is None and attempt.lease is None:
-                return handler.run(attempt.payload, lambda: attempt.job, thread.stop)
+                return handler.run(attempt, thread.stop)
             return call_watched(attempt, handler, limit)
     finally:
         current_attempt.reset(token)
@@ -497,7 +507,7 @@ def call_watched(attempt: Attempt, handler: Handler, limit: TimeLimit | None) ->
     began = time.monotonic()
     token = current_stop.set(attempt.stop)
     try:
-        return handler.run(attempt.payload, lambda: attempt.job, thread.stop, around(limit, lease))
+        return handler.run(attempt, thread.stop, around(limit, lease))
     finally:
         current_stop.reset(token)
         is_over = limit is not None and time.monotonic() - began > limit.seconds
@@ -623,9 +633,7 @@ def tell_handler(attempt: Attempt, outcome: Outcome, verdict: Verdict) -> None:
     """Tell the handler what becomes of the job, if it wants to hear; its listeners are the user's code."""
     if attempt.handler is not None and attempt.handler.hears_of_ends:
         with attempt.thread.connections:
-            attempt.handler.ended(
-                lambda: attempt.job, None if isinstance(outcome, Returned) else outcome.error, verdict
-            )
+            attempt.handler.ended(attempt, None if isinstance(outcome, Returned) else outcome.error, verdict)
 
 
 def note_attempt(attempt: Attempt, outcome: Outcome, verdict: Verdict, began: float) -> None:
