@@ -40,7 +40,7 @@ from django_proletarian.suggestions import did_you_mean
 from django_proletarian.tables import Tables
 from django_proletarian.time_limits import as_seconds
 from django_proletarian.typing_variables import Parameters, Result_co
-from django_proletarian.worker import WorkerOptions
+from django_proletarian.worker_options import WorkerOptions
 
 T = TypeVar("T")
 OnConflict = Literal["error", "ignore"]

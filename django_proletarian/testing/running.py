@@ -17,7 +17,9 @@ from django.utils import timezone
 
 from django_proletarian import conf, names, signals
 from django_proletarian.api import JobHandler, worker_options
+from django_proletarian.attempt import Attempt, Outcome, Returned, WorkerThread
 from django_proletarian.borrowed_connection import BorrowedConnection, claim_connection
+from django_proletarian.calling import call_handler
 from django_proletarian.connection import ClaimConnection, Statement
 from django_proletarian.event_loop import event_loop_closed_after
 from django_proletarian.handlers import Handler
@@ -29,14 +31,7 @@ from django_proletarian.retry import GaveUp, LeftInQueue, RetryAfter, Succeeded,
 from django_proletarian.slots import Slots
 from django_proletarian.store import ClaimedJob
 from django_proletarian.tables import for_tables
-from django_proletarian.worker import (
-    Attempt,
-    Outcome,
-    Returned,
-    WorkerOptions,
-    WorkerThread,
-    call_handler,
-)
+from django_proletarian.worker_options import WorkerOptions
 
 T = TypeVar("T")
 Ending = Literal["success", "retry", "failure", "interrupted"]
