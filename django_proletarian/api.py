@@ -1,7 +1,4 @@
-"""The public face: enqueue jobs, declare their handlers, make a worker.
-
-Everything that can be wrong with a job is found here, before any SQL, so that the caller's transaction survives it.
-"""
+"""The public face: enqueue jobs, make a worker. Handlers are declared with `decorators`."""
 
 from __future__ import annotations
 
@@ -10,40 +7,29 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from inspect import unwrap
-from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack, overload
+from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.apps import apps
-from django.conf import settings as django_settings
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import ProgrammingError, connections, router, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
-from django.utils import timezone
 from django.utils.connection import ConnectionDoesNotExist
 
-from django_proletarian import conf, immediate, inserts, names, priorities
-from django_proletarian.errors import DuplicateJob, EnqueueError, InvalidHandler
-from django_proletarian.handlers import FailedJobCallback, Handler, handler_of, register
-from django_proletarian.job import Job
-from django_proletarian.leases import SHORTEST
+from django_proletarian import conf, immediate, inserts, names
+from django_proletarian.errors import DuplicateJob, EnqueueError
+from django_proletarian.handlers import FailedJobCallback, Handler
+from django_proletarian.new_jobs import NewJob, OnConflict, makers, queue_and_job_type, row_of, rows_of, writes_json
 from django_proletarian.outage import how_to_make_tables, is_missing_table
 from django_proletarian.queue_worker import QueueWorker
-from django_proletarian.retry import LONGEST_DELAY, RetryStrategyFunction, RetryStrategyLike, as_strategy
-from django_proletarian.serializers import Serializer
-from django_proletarian.signatures import check_takes
+from django_proletarian.retry import RetryStrategyFunction, RetryStrategyLike
 from django_proletarian.suggestions import did_you_mean
 from django_proletarian.tables import Tables
-from django_proletarian.time_limits import as_seconds
-from django_proletarian.typing_variables import Parameters, Result_co
-from django_proletarian.worker import WorkerOptions
+from django_proletarian.worker_options import WorkerOptions
 
-T = TypeVar("T")
-OnConflict = Literal["error", "ignore"]
 ROWS_AT_ONCE = 1000
 WORTH_A_COPY = 3000  # jobs; a COPY takes three round trips, however many rows it brings
 
@@ -92,7 +78,7 @@ def enqueue_dated(given: NewJob, *, using: str | None) -> tuple[UUID, datetime]:
 def _enqueue(
     given: NewJob, using: str | None, on_conflict: OnConflict = "error", told: list[datetime] | None = None
 ) -> UUID:
-    row = _row(*_stored_names(given.job_type, given.queue, given.priority), given, *_makers())
+    row = row_of(*queue_and_job_type(given.job_type, given.queue, given.priority), given, *makers())
     database, connection = _connection(using, frames=3)
     settings, now = conf.settings(), conf.now()
     tracing = conf.tracing()
@@ -100,7 +86,7 @@ def _enqueue(
         if tracing is None:
             inserted = inserts.insert_job(connection, settings.tables, row, now, told=told)
         else:
-            with tracing.enqueuing([row], may_mark=_writes_json()) as [row]:
+            with tracing.enqueuing([row], may_mark=writes_json()) as [row]:
                 inserted = inserts.insert_job(connection, settings.tables, row, now, told=told)
     except (ProgrammingError, SynchronousOnlyOperation) as error:
         _add_remedy(error, database)
@@ -110,30 +96,6 @@ def _enqueue(
     if settings.immediate:
         _run_at_commit(database, [row])
     return row.job_id
-
-
-class EnqueueOptions(TypedDict, total=False):
-    """What `enqueue` takes beside a job type and a payload."""
-
-    queue: str | None
-    process_at: datetime | None
-    process_in: timedelta | None
-    priority: int
-    job_id: UUID | str | None
-    on_conflict: OnConflict
-    using: str | None
-
-
-class NewJob(NamedTuple):  # which is made in a fifth of the time of a dataclass
-    """A job for `enqueue_many`; the fields are the arguments of `enqueue`."""
-
-    job_type: str | Handler
-    payload: object = None
-    queue: str | None = None
-    process_at: datetime | None = None
-    process_in: timedelta | None = None
-    job_id: UUID | str | None = None
-    priority: int = 0
 
 
 def enqueue_many(
@@ -148,7 +110,7 @@ def enqueue_many(
     they get one of their own. Raises what `enqueue` raises.
     """
     _check_conflict_rule(on_conflict)
-    rows, own_ids = _rows(jobs)
+    rows, own_ids = rows_of(jobs)
     ids = [row.job_id for row in rows]
     if own_ids and on_conflict == "error" and len(set(ids)) < len(ids):
         raise _duplicate(Counter(ids).most_common(1)[0][0])
@@ -158,7 +120,7 @@ def enqueue_many(
     wants_block = own_ids or len(ids) > ROWS_AT_ONCE
     block = transaction.atomic(using=database, savepoint=own_ids) if wants_block else nullcontext()
     tracing = conf.tracing()
-    span = nullcontext(rows) if tracing is None else tracing.enqueuing(rows, may_mark=_writes_json())
+    span = nullcontext(rows) if tracing is None else tracing.enqueuing(rows, may_mark=writes_json())
     try:
         with span as marked, block, connection.cursor() as cursor:
             if len(ids) >= WORTH_A_COPY and not own_ids:
@@ -231,144 +193,6 @@ def _check_conflict_rule(on_conflict: str) -> None:
         raise EnqueueError(f'on_conflict must be "error" or "ignore", not {on_conflict!r}.')
 
 
-def _rows(jobs: Iterable[NewJob | tuple[str | Handler, object]]) -> tuple[list[inserts.JobRow], bool]:
-    """Rows to be, in the same order, and whether any has an id of the caller's.
-
-    Raises EnqueueError for what no row can hold.
-    """
-    stored_names: dict[tuple[object, ...], tuple[str, str]] = {}  # many jobs, few names: each is checked once
-    new_id, serializer = _makers()
-    rows = []
-    own_ids = False
-    for given in jobs:
-        # Not all of them first: each object that waits makes Python's garbage collector slower.
-        job = given if isinstance(given, NewJob) else _new_job(given)
-        own_ids = own_ids or job.job_id is not None
-        # With their types, since a PlainName equals the str that is stored otherwise.
-        asked = (job.job_type, type(job.job_type), job.queue, type(job.queue), job.priority, type(job.priority))
-        try:
-            stored = stored_names[asked]
-        except (KeyError, TypeError):  # new, or not even hashable
-            stored = stored_names[asked] = _stored_names(job.job_type, job.queue, job.priority)
-        rows.append(_row(*stored, job, new_id, serializer))
-    return rows, own_ids
-
-
-def _new_job(given: object) -> NewJob:
-    if isinstance(given, tuple) and len(given) <= len(NewJob._fields):
-        return NewJob(*given)
-    raise EnqueueError(
-        f"enqueue_many takes NewJob(...)s or (job_type, payload) tuples, and was given a {type(given).__name__}. "
-        "One job is enqueued with enqueue."
-    )
-
-
-def _makers() -> tuple[Callable[[], UUID], Serializer]:
-    """What makes new ids and encodes payloads."""
-    return conf.resolved("JOB_ID_STRATEGY"), conf.serializer()
-
-
-def _row(queue: str, job_type: str, job: NewJob, new_id: Callable[[], UUID], serializer: Serializer) -> inserts.JobRow:
-    return inserts.JobRow(
-        _checked_id(new_id() if job.job_id is None else job.job_id),
-        queue,
-        job_type,
-        _encoded(serializer, job.payload),
-        None if job.process_at is None else _process_at(job.process_at),
-        None if job.process_in is None else _process_in(job.process_in),
-    )
-
-
-def _stored_names(given: str | Handler, queue: str | None, priority: int) -> tuple[str, str]:
-    """Queue and job type as a row has them."""
-    job_type = given.job_type if isinstance(given, Handler) else _name("job_type", given)
-    handler = given if isinstance(given, Handler) else handler_of(job_type)
-    if queue is None:
-        queue = handler.queue if handler is not None else None
-    queue = conf.settings().queue if queue is None else _name("queue", queue)
-    try:
-        level = priorities.level(queue, priority)
-    except ValueError as error:
-        raise EnqueueError(f"{error}.") from error
-    return names.to_stored(level), names.to_stored(job_type)
-
-
-def _encoded(serializer: Serializer, payload: object) -> str:
-    text = serializer.encode(payload)
-    if not isinstance(text, str):
-        raise EnqueueError(
-            f"{type(serializer).__name__}.encode returned a {type(text).__name__}; it must return a str."
-        )
-    return _storable("payload, as encoded,", text)
-
-
-def _writes_json() -> bool:
-    return bool(getattr(conf.serializer(), "is_json", False))
-
-
-def _name(what: str, name: object) -> str:
-    if not isinstance(name, str):
-        raise EnqueueError(f"{what} must be a str, not {name!r}.{_how_to_name(what, name)}")
-    if name in ("", ":") and not isinstance(name, names.PlainName):
-        raise EnqueueError(f'{what} is empty. Give it a name such as "shop/mail".')
-    return name if name.isascii() and name.isprintable() else _storable(f"{what} {name!r}", name)
-
-
-def _how_to_name(what: str, given: object) -> str:
-    if what == "queue":
-        return ""
-    if given is None:
-        return " Give the handler itself: enqueue(send_receipt, payload), not what it returns."
-    return " Decorate the function with @job_handler, and give what that makes of it." if callable(given) else ""
-
-
-def _storable(what: str, text: str) -> str:
-    if "\x00" in text:
-        raise EnqueueError(f"{what} has a NUL character, which PostgreSQL can't store in a text. Take it out.")
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise EnqueueError(
-            f"{what} has half of a surrogate pair at character {error.start}, which is no text. Decode it properly."
-        ) from error
-    return text
-
-
-def _checked_id(job_id: UUID | str) -> UUID:
-    if isinstance(job_id, UUID):
-        return job_id
-    try:
-        return UUID(job_id)
-    except (ValueError, TypeError, AttributeError) as error:
-        raise EnqueueError(f"job_id {job_id!r} is no UUID. Give a uuid.UUID, or None for a new one.") from error
-
-
-def _process_at(process_at: datetime) -> datetime:
-    if not isinstance(process_at, datetime):
-        raise EnqueueError(f"process_at must be a datetime, not {process_at!r}. For a delay give process_in.")
-    if timezone.is_naive(process_at):
-        if django_settings.USE_TZ:
-            raise EnqueueError(
-                f"process_at {process_at.isoformat()} has no time zone. "
-                "Give an aware datetime, for example django.utils.timezone.now() + timedelta(hours=1)."
-            )
-        process_at = timezone.make_aware(process_at, timezone.get_default_timezone())
-    try:
-        return process_at.astimezone(UTC)
-    except (OverflowError, ValueError) as error:
-        raise EnqueueError(f"process_at {process_at!r} is, in UTC, outside the years 1 to 9999.") from error
-
-
-def _process_in(process_in: timedelta) -> timedelta:
-    if not isinstance(process_in, timedelta):
-        raise EnqueueError(f"process_in must be a timedelta, not {process_in!r}. For seconds: timedelta(seconds=5).")
-    if process_in > LONGEST_DELAY:
-        raise EnqueueError(f"process_in {process_in} is longer than {LONGEST_DELAY.days} days.")
-    return max(process_in, timedelta(0))
-
-
 def _connection(using: str | None, *, frames: int = 2) -> tuple[str, BaseDatabaseWrapper]:
     # `frames` is how many calls above is the caller's code.
     # With its alias, since in an `atomic` handler the connection is the claim's, which has another.
@@ -428,183 +252,6 @@ def _duplicate(job_id: UUID) -> DuplicateJob:
     return DuplicateJob(
         f'A job with id {job_id} is in the queue already. Give another job_id, or on_conflict="ignore" to leave it.'
     )
-
-
-# -- Handlers --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class JobHandler(Handler, Generic[Parameters, Result_co]):
-    """What `@job_handler` makes of a function: it can still be called, and it can enqueue jobs for itself.
-
-    Type checkers know how it is called, and that the payload of its jobs is what it takes.
-    """
-
-    def __post_init__(self) -> None:
-        # What functools.update_wrapper does, which a frozen dataclass keeps out.
-        for name in functools.WRAPPER_ASSIGNMENTS:
-            if hasattr(self.function, name):
-                vars(self)[name] = getattr(self.function, name)
-        vars(self)["__wrapped__"] = self.function
-
-    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result_co:
-        result: Result_co = self.function(*args, **kwargs)
-        return result
-
-    # `self` is seen as what it can be called with, which is its payload, or its job if it is `advanced`.
-    @overload
-    def enqueue(  # type: ignore[misc] # mypy does not see that this is such a callable
-        self: Callable[[Job[None]], object], payload: None = None, **options: Unpack[EnqueueOptions]
-    ) -> UUID: ...
-    @overload
-    def enqueue(  # type: ignore[misc]
-        self: Callable[[None], object], payload: None = None, **options: Unpack[EnqueueOptions]
-    ) -> UUID: ...
-    @overload
-    def enqueue(  # type: ignore[misc]
-        self: Callable[[Job[T]], object], payload: T, **options: Unpack[EnqueueOptions]
-    ) -> UUID: ...
-    @overload
-    def enqueue(self: Callable[[T], object], payload: T, **options: Unpack[EnqueueOptions]) -> UUID: ...
-    def enqueue(self, payload: object = None, **options: Unpack[EnqueueOptions]) -> UUID:
-        """`enqueue` with this handler's job type and queue; the options are the same."""
-        return enqueue(self, payload, **options)
-
-    @overload
-    async def aenqueue(  # type: ignore[misc]
-        self: Callable[[Job[None]], object], payload: None = None, **options: Unpack[EnqueueOptions]
-    ) -> UUID: ...
-    @overload
-    async def aenqueue(  # type: ignore[misc]
-        self: Callable[[None], object], payload: None = None, **options: Unpack[EnqueueOptions]
-    ) -> UUID: ...
-    @overload
-    async def aenqueue(  # type: ignore[misc]
-        self: Callable[[Job[T]], object], payload: T, **options: Unpack[EnqueueOptions]
-    ) -> UUID: ...
-    @overload
-    async def aenqueue(self: Callable[[T], object], payload: T, **options: Unpack[EnqueueOptions]) -> UUID: ...
-    async def aenqueue(self, payload: object = None, **options: Unpack[EnqueueOptions]) -> UUID:
-        """`enqueue` for coroutines."""
-        return await aenqueue(self, payload, **options)
-
-
-@overload
-def job_handler(function: Callable[Parameters, Result_co], /) -> JobHandler[Parameters, Result_co]: ...
-
-
-@overload
-def job_handler(
-    job_type: str | None = None,
-    /,
-    *,
-    queue: str | None = None,
-    retry_strategy: RetryStrategyLike | RetryStrategyFunction = None,
-    failed_job: FailedJobCallback | None = None,
-    atomic: bool = False,
-    advanced: bool = False,
-    interruptible: bool | None = None,
-    time_limit: float | timedelta | None = None,
-    lease: float | timedelta | None = None,
-) -> Callable[[Callable[Parameters, Result_co]], JobHandler[Parameters, Result_co]]: ...
-
-
-def job_handler(
-    function_or_type: Callable[..., Any] | str | None = None,
-    /,
-    *,
-    queue: str | None = None,
-    retry_strategy: RetryStrategyLike | RetryStrategyFunction = None,
-    failed_job: FailedJobCallback | None = None,
-    atomic: bool = False,
-    advanced: bool = False,
-    interruptible: bool | None = None,
-    time_limit: float | timedelta | None = None,
-    lease: float | timedelta | None = None,
-) -> JobHandler | Callable[[Callable[..., Any]], JobHandler]:
-    """Make a function the handler of a job type: its own name by default, `shop.jobs/send_receipt`.
-
-    The function gets the payload, or with `advanced` the whole `Job`; it may be `async`. `queue`, `retry_strategy` and
-    `failed_job` None leave it to the settings. `atomic` runs it inside the transaction that archives its job, so that
-    what it writes to that database stays if the job is archived as a success, and only then. `interruptible` lets a
-    stop of the worker raise `JobInterrupted` in it, at whatever it does then, or cancel it if it is `async`; None does
-    so to `async` functions only. `time_limit` (a timedelta or seconds; None for the TIME_LIMIT setting, `math.inf` for
-    none) raises `JobTimeout` in a function that runs for longer, in the same way, and counts as a failed attempt.
-    `lease` (a timedelta or seconds) runs the job while no transaction is open and its row is not locked but put off for
-    so long, again and again as long as it runs; a function whose lease is lost gets `LeaseLost`, unless it says
-    `interruptible=False`.
-
-    Raises InvalidHandler for what can't be a handler, and for a job type that another function has.
-    """
-
-    def decorate(function: Callable[..., Any]) -> JobHandler:
-        job_type = _job_type(given_type, function)
-        _check_signature(function, advanced)
-        handler = JobHandler(
-            job_type=job_type,
-            function=function,
-            takes="job" if advanced else "payload",
-            queue=None if queue is None else _name("queue", queue),
-            retry_strategy=retry_strategy if callable(retry_strategy) else as_strategy(retry_strategy),
-            failed_job=failed_job,
-            atomic=atomic,
-            interruptible=interruptible,
-            time_limit=_seconds("time_limit", time_limit),
-            lease=lease_seconds(lease),
-        )
-        register(handler)
-        return handler
-
-    if callable(function_or_type):
-        given_type = None
-        return decorate(function_or_type)
-    given_type = function_or_type
-    return decorate
-
-
-def _check_signature(function: Callable[..., Any], advanced: bool) -> None:
-    try:
-        check_takes(function, "its job" if advanced else "its payload")
-    except ValueError as error:
-        raise InvalidHandler(
-            f"{function.__module__}.{function.__qualname__} {error}. A handler takes one argument, the payload, in "
-            "which all it needs is; with advanced=True the whole job. Methods can't be handlers."
-        ) from error
-
-
-def _seconds(option: str, given: float | timedelta | None) -> float | None:
-    try:
-        return as_seconds(given)
-    except ValueError as error:
-        raise InvalidHandler(f"{option} is {error}. For example: {option}=timedelta(minutes=5).") from error
-
-
-def lease_seconds(given: float | timedelta | None) -> float | None:
-    """Seconds from what a handler or a task says; None for no lease. Raises InvalidHandler."""
-    seconds = _seconds("lease", given)
-    if seconds is not None and not SHORTEST <= seconds <= LONGEST_DELAY.total_seconds():
-        raise InvalidHandler(
-            f"lease is {given!r}, which is not between {SHORTEST:g} second and {LONGEST_DELAY.days} days. It is no "
-            "limit, but the time after which a killed worker's job runs again. For example: lease=timedelta(minutes=5)."
-        )
-    return seconds
-
-
-def _job_type(job_type: str | None, function: Callable[..., Any]) -> str:
-    if isinstance(function, Handler) or not callable(function):
-        raise InvalidHandler(f"@job_handler goes on a function, not on {function!r}.")
-    if job_type is not None:
-        return _name("job_type", job_type)
-    name = getattr(unwrap(function), "__qualname__", "<unnamed>")
-    if "<" in name:
-        raise InvalidHandler(
-            f"{name} of {function.__module__} is made inside another function, or is a lambda: other processes could "
-            'not find it by that name. Give it one: @job_handler("shop/mail").'
-        )
-    return f"{function.__module__}/{name}"
-
-
-# -- Workers ---------------------------------------------------------------------------------------------------------
 
 
 def create_queue_worker(

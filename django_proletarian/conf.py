@@ -28,7 +28,7 @@ from django_proletarian.heartbeat import default_path
 from django_proletarian.serializers import Serializer
 from django_proletarian.suggestions import did_you_mean
 from django_proletarian.tables import Tables
-from django_proletarian.worker import WorkerOptions
+from django_proletarian.worker_options import WorkerOptions
 
 if TYPE_CHECKING:
     from django_proletarian.tracing import Tracing

@@ -19,6 +19,7 @@ from uuid import UUID
 from django.db import connections
 
 from django_proletarian import log as events
+from django_proletarian.attempt import Attempt, Raised, WorkerThread
 from django_proletarian.connection import COMMIT, ClaimConnection
 from django_proletarian.errors import WorkerCrashed
 from django_proletarian.handlers import Handler
@@ -27,17 +28,8 @@ from django_proletarian.log import EventLog
 from django_proletarian.outage import is_permanent, is_transient, pauses
 from django_proletarian.slots import Slot
 from django_proletarian.store import claim_crashed_job
-from django_proletarian.worker import (
-    Attempt,
-    Raised,
-    WorkerOptions,
-    WorkerThread,
-    decide_on,
-    note_attempt,
-    run_on_commit,
-    settling,
-    tell_handler,
-)
+from django_proletarian.worker import decide_on, note_attempt, run_on_commit, settling, tell_handler
+from django_proletarian.worker_options import WorkerOptions
 
 # Seconds that a job may stay locked before it is taken for another worker's: the server lets go of the dead one's lock
 # when it sees that the connection is closed, which it does not while it runs a statement.

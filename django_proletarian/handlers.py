@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from types import CoroutineType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 from django.apps import apps
 
@@ -29,6 +29,35 @@ from django_proletarian.suggestions import did_you_mean
 FailedJobCallback = Callable[[Job[Any], BaseException], object]
 # What is put around the call of a handler by those who may have to interrupt it.
 Around = Callable[[Interruptible], AbstractContextManager[None]]
+
+
+class ClaimedRow(Protocol):
+    """What a row says beside its payload."""
+
+    @property
+    def job_id(self) -> str: ...  # a UUID's text
+    @property
+    def queue(self) -> str: ...
+    @property
+    def attempts(self) -> int: ...  # before this one
+    @property
+    def enqueued_at(self) -> float: ...  # seconds since 1970
+
+
+class HandlersAttempt(Protocol):
+    """The attempt that a handler is called for."""
+
+    payload: object
+    state: Any  # what a handler keeps from `run` to `ended`; None at first
+
+    @property
+    def job(self) -> Job[Any]: ...  # made when first asked for
+    @property
+    def claimed(self) -> ClaimedRow: ...
+    @property
+    def worker_id(self) -> str: ...
+    @property
+    def database(self) -> str: ...  # alias
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -49,35 +78,35 @@ class Handler:
 
     hears_of_ends: ClassVar[bool] = False  # `ended` is called
 
-    def run(self, payload: object, job: Callable[[], Job], stop: Stop, around: Around | None = None) -> object:
+    def run(self, attempt: HandlersAttempt, stop: Stop, around: Around | None = None) -> object:
         """Call the function with what it takes, and if it is a coroutine function wait for it; return what it returns.
 
-        `job` makes the whole job, for those who take it. Raises what the function raises, or JobInterrupted if it may
-        be interrupted and `stop` was asked before its end, or what the context manager that `around` makes of the call
-        interrupts it with.
+        Raises what the function raises, or JobInterrupted if it may be interrupted and `stop` was asked before its end,
+        or what the context manager that `around` makes of the call interrupts it with.
         """
         match self.takes:
             case "payload":
-                return self._call(stop, around, payload)
+                return self._call(stop, around, self.function, attempt.payload)
             case "job":
-                return self._call(stop, around, job())
+                return self._call(stop, around, self.function, attempt.job)
             case "job_type and payload":
-                return self._call(stop, around, job().job_type, payload)
+                return self._call(stop, around, self.function, attempt.job.job_type, attempt.payload)
 
-    def ended(self, job: Callable[[], Job], error: BaseException | None, verdict: Verdict) -> None:
+    def ended(self, attempt: HandlersAttempt, error: BaseException | None, verdict: Verdict) -> None:
         """Hear what becomes of the job after an attempt, before the commit; `error` is what the attempt ended with.
 
         For handlers of other kinds, which must raise nothing here.
         """
 
-    def _call(self, stop: Stop, around: Around | None, *arguments: object) -> object:
+    def _call(self, stop: Stop, around: Around | None, function: Callable[..., Any], *arguments: object) -> object:
+        """Call `function`, which is the handler's own, perhaps with arguments of its own."""
         is_async = self._is_coroutine_function
         by_stop = is_async if self.interruptible is None else self.interruptible
         if not (is_async or by_stop or around):
-            return self._checked(self.function(*arguments))
+            return self._checked(function(*arguments))
         call = CoroutineCall() if is_async else ThreadCall()
         with stop.interrupting(call) if by_stop else NOTHING_AROUND, around(call) if around else NOTHING_AROUND:
-            return self._checked(call.run(self.function, *arguments))
+            return self._checked(call.run(function, *arguments))
 
     def _checked(self, result: object) -> object:
         if isinstance(result, CoroutineType):
@@ -123,14 +152,14 @@ def handler_of(job_type: str) -> Handler | None:
     return _registered.get(names.to_stored(job_type))
 
 
-# Finds the handler of a job by what its payload is: given job type, payload, worker id and database alias. None while
-# nobody has such jobs; set once, when the module is imported that has.
-by_payload: Callable[[str, object, str, str], Handler | None] | None = None
+# Finds the handler of a job by what its payload is: given job type and payload. None while nobody has such jobs; set
+# once, when the module is imported that has.
+by_payload: Callable[[str, object], Handler | None] | None = None
 
 
-def handler_by_payload(job_type: str, payload: object, worker_id: str, database: str) -> Handler | None:
+def handler_by_payload(job_type: str, payload: object) -> Handler | None:
     """The handler of a job whose payload says who handles it, as Django's tasks do; None for all other jobs."""
-    return None if by_payload is None else by_payload(job_type, payload, worker_id, database)
+    return None if by_payload is None else by_payload(job_type, payload)
 
 
 def no_handler(job_type: str) -> NoHandler:

@@ -64,6 +64,19 @@ class HandlersConnections:
         self._outer = []
 
 
+class CallersConnections(HandlersConnections):
+    """The connections of a thread that is not a worker's: those who opened them look after them."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc_info: object) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 # .connections: the open ones of the HandlersConnections that this thread is in, or None. Each thread sees its own.
 _entered = threading.local()
 

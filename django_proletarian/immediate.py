@@ -8,6 +8,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from django_proletarian import conf
+from django_proletarian.attempt import OnDecided
 from django_proletarian.borrowed_connection import claim_connection
 from django_proletarian.connection import ClaimConnection
 from django_proletarian.event_loop import event_loop_closed_after
@@ -15,7 +16,8 @@ from django_proletarian.interrupting import Stop
 from django_proletarian.log import EventLog
 from django_proletarian.polling import JobBudget
 from django_proletarian.store import ClaimBounds
-from django_proletarian.worker import OnDecided, WorkerOptions, process_jobs
+from django_proletarian.worker import process_jobs
+from django_proletarian.worker_options import WorkerOptions
 
 
 def run_when_committed(database: str, queue: str, job_id: UUID) -> None:

@@ -27,7 +27,8 @@ from django_proletarian.presence import session_lock
 from django_proletarian.retention import Pruner
 from django_proletarian.slots import Slot, Slots
 from django_proletarian.store import ClaimBounds, seconds_to_next_job
-from django_proletarian.worker import WorkerOptions, process_jobs
+from django_proletarian.worker import process_jobs
+from django_proletarian.worker_options import WorkerOptions
 from django_proletarian.worker_row import Identity, WorkerRow
 
 

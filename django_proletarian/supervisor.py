@@ -29,7 +29,7 @@ from django_proletarian.crashes import Crash
 from django_proletarian.log import EventLog
 from django_proletarian.slots import RunningJob, Slots
 from django_proletarian.vital_signs import LastPoll, VitalSigns
-from django_proletarian.worker import WorkerOptions
+from django_proletarian.worker_options import WorkerOptions
 from django_proletarian.worker_process import Assignment, ExitCode, main
 from django_proletarian.worker_row import Identity
 

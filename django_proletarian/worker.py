@@ -8,214 +8,65 @@ Source: proletarian/worker.clj.
 from __future__ import annotations
 
 import asyncio
-import functools
-import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from datetime import timedelta
 from uuid import UUID
 
 from django_proletarian import log as events
+from django_proletarian.attempt import (
+    RETURNED,
+    Announce,
+    Attempt,
+    Interrupted,
+    OnDecided,
+    Outcome,
+    Raised,
+    Returned,
+    WorkerThread,
+)
 from django_proletarian.attempts import (
     MOST_RESULT,
     AttemptRecord,
     Failed,
-    RecordAttempts,
     forgetting_checkpoints,
     may_record,
     recording,
     storable,
 )
-from django_proletarian.connection import COMMIT, NOTHING_AROUND, ClaimConnection, PrivateConnection
+from django_proletarian.calling import call_handler, claims_transaction, explain_timeout, span_of
+from django_proletarian.connection import COMMIT, NOTHING_AROUND, ClaimConnection
 from django_proletarian.errors import JobInterrupted, JobTimeout, PayloadDecodeError, WorkerCrashed
 from django_proletarian.event_loop import close_event_loop
-from django_proletarian.handlers import Around, FailedJobCallback, Handler, handler_by_payload, no_handler
-from django_proletarian.handlers_connections import HandlersConnections
-from django_proletarian.interrupting import Interruptible, Stop
+from django_proletarian.interrupting import Stop
 from django_proletarian.interrupts import current_stop
-from django_proletarian.job import Job, current_attempt, told_of
 from django_proletarian.leases import DATABASE_ERRORS, Lease, keeper
 from django_proletarian.levels import Levels
-from django_proletarian.log import Event, EventLog
+from django_proletarian.log import EventLog
 from django_proletarian.outage import is_transient
 from django_proletarian.polling import JobBudget
 from django_proletarian.retry import (
     GaveUp,
     LeftInQueue,
     RetryAfter,
-    RetryStrategyFunction,
     RetryStrategyLike,
     Succeeded,
     Verdict,
     decide,
     decide_after_crash,
 )
-from django_proletarian.running_attempt import RunningAttempt
-from django_proletarian.serializers import Serializer
 from django_proletarian.slots import Slot, Slots
 from django_proletarian.store import (
     ClaimBounds,
     ClaimedJob,
     archiving,
-    as_datetime,
     begin_lease,
     claim_due_jobs,
     replace_archived_job,
     retry_job,
 )
-from django_proletarian.tables import Tables
-from django_proletarian.time_limits import TimeLimit
-
-if TYPE_CHECKING:
-    from django_proletarian.tracing import Tracing  # which needs OpenTelemetry
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerOptions:
-    """All that a queue worker needs to know. `create_queue_worker` fills it from the settings."""
-
-    worker_id: str
-    queues: tuple[str, ...]  # drained in this order
-    own_queues: frozenset[str] = frozenset()  # names that are no other queue's levels, although they may look so
-    database: str  # alias
-    tables: Tables
-    serializer: Serializer
-    find_handler: Callable[[str], Handler | None]
-    threads: int = 1
-    polling_interval: float = 0.1  # seconds
-    idle_polling_interval: float = 1.0  # seconds; counts while every enqueue is heard of
-    unbounded_claim_interval: float = 1.0  # seconds; the longest that a job committed late can be overlooked
-    listen_database: str | None = None  # alias to listen with; None polls only
-    shutdown_timeout: float = 10.0  # seconds
-    max_crashes: int = 3  # a job whose process died is run at least so often
-    retry_strategy: RetryStrategyLike | RetryStrategyFunction = None
-    failed_job: FailedJobCallback | None = None
-    on_polling_error: Callable[[BaseException], object] | None = None  # truthy result: stop the whole worker
-    on_shutdown: Callable[[], object] | None = None
-    clock: Callable[[], datetime | None] | None = None  # None, and if it says None: the database's
-    drain: bool = False  # end when nothing is due, instead of polling on
-    batch_size: int = 1  # jobs in one transaction
-    batch_seconds: float = 0.1  # no job of a batch begins later
-    max_jobs: int | None = None  # end after so many; None for no end
-    retention: Mapping[str, float] = field(default_factory=dict)  # seconds that archived jobs are kept, by status
-    time_limit: float | None = None  # seconds that a handler may run; None for no limit
-    time_limit_grace: float = 10.0  # seconds after that in which it should have ended
-    record_attempts: RecordAttempts = "failures"  # all that did not succeed
-    tracing: Tracing | None = None  # what makes a span of each attempt
-
-    def now(self) -> datetime | None:
-        """What replaces the database's clock; None for that clock itself."""
-        return self.clock() if self.clock is not None else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerThread:
-    """What one thread runs its jobs with."""
-
-    options: WorkerOptions
-    claim: ClaimConnection
-    stop: Stop  # set by whoever asks the worker to stop
-    log: EventLog
-    slot: Slot  # where it shows which job it runs
-    on_decided: OnDecided | None = None
-    announce: Announce | None = None
-    connections: HandlersConnections = field(default_factory=HandlersConnections)
-
-
-class Attempt:
-    """One run of one claimed job."""
-
-    def __init__(self, thread: WorkerThread, claimed: ClaimedJob) -> None:
-        self.thread = thread
-        self.claimed = claimed
-        self.payload: object = None
-        self.unreadable: BaseException | None = None  # why the payload could not be decoded
-        self.record: AttemptRecord | None = None  # what is to be kept of it
-        self.on_commit: list[Callable[[], object]] = []  # what an atomic handler asked for; filled when it ends
-        self.lease: Lease | None = None  # while nobody holds the row's lock
-        self.running: RunningAttempt | None = None  # once somebody has asked for the job
-        try:
-            self.payload = thread.options.serializer.decode(claimed.payload)
-        except Exception as error:  # noqa: BLE001 # a serializer may be the user's, and a bad row must not stop the queue
-            self.unreadable = error
-        options = thread.options
-        by_payload = handler_by_payload(claimed.job_type, self.payload, options.worker_id, options.database)
-        self.handler = by_payload or options.find_handler(claimed.job_type)
-
-    @functools.cached_property
-    def job(self) -> Job:
-        """The claimed row as a job, this attempt counted. Made when first asked for: most handlers want the payload."""
-        job = Job(
-            job_id=UUID(self.claimed.job_id),
-            queue=self.claimed.queue,
-            job_type=self.claimed.job_type,
-            payload=self.payload,
-            attempts=self.claimed.attempts + 1,
-            enqueued_at=as_datetime(self.claimed.enqueued_at),
-            process_at=as_datetime(self.claimed.process_at),
-        )
-        handler, options = self.handler, self.thread.options
-        self.running = RunningAttempt(
-            self.claimed,
-            self.stop,
-            worker_id=options.worker_id,
-            database=options.database,
-            tables=options.tables,
-            serializer=options.serializer,
-            slot=self.thread.slot,
-            lease=self.lease,
-            atomic=handler is not None and handler.atomic,
-        )
-        return told_of(self.running, job)
-
-    @property
-    def stop(self) -> Stop:
-        """What asks the handler to stop."""
-        return self.thread.stop if self.lease is None else self.lease.stop
-
-    @property
-    def lease_seconds(self) -> float | None:
-        """How long a lease the handler asks for; None for none. One that is `atomic` needs the lock and has none."""
-        handler = self.handler
-        return None if handler is None or handler.atomic or self.unreadable is not None else handler.lease
-
-    def tell(self, event: Event, *, error: BaseException | None = None, **data: object) -> None:
-        """Log an event of this job."""
-        if event.is_heard:
-            job = self.job
-            log = self.thread.log.within(job_id=job.job_id, job_type=job.job_type, attempt=job.attempts)
-            log(event, error=error, **data)
-
-
-@dataclass(frozen=True, slots=True)
-class Returned:
-    """The handler came back."""
-
-    result: object = None
-
-
-@dataclass(frozen=True, slots=True)
-class Raised:
-    """The attempt failed with `error`."""
-
-    error: BaseException
-
-
-@dataclass(frozen=True, slots=True)
-class Interrupted:
-    """The attempt ended because of a stop; `error` is what the handler raised."""
-
-    error: BaseException
-
-
-Outcome = Returned | Raised | Interrupted
-OnDecided = Callable[[Attempt, Outcome, Verdict], object]
-# SQL that tells which jobs the process runs now, for the next message.
-Announce = Callable[[PrivateConnection], list[str]]
-RETURNED = Returned()
+from django_proletarian.worker_options import WorkerOptions
 
 
 def process_next_job(
@@ -473,93 +324,6 @@ def run_handler(attempt: Attempt) -> Outcome:
     return RETURNED if result is None else Returned(result)
 
 
-def call_handler(attempt: Attempt) -> object:
-    """Call the job's handler and return what it returns. Raises what it raises, and if it can't be called, why."""
-    thread, handler = attempt.thread, attempt.handler
-    if attempt.unreadable is not None:
-        raise attempt.unreadable
-    if handler is None:
-        raise no_handler(attempt.claimed.job_type)
-    token = current_attempt.set(attempt)
-    try:
-        with thread.connections, claims_transaction(attempt):
-            limit = time_limit_of(attempt)
-            if limit is None and attempt.lease is None:
-                return handler.run(attempt.payload, lambda: attempt.job, thread.stop)
-            return call_watched(attempt, handler, limit)
-    finally:
-        current_attempt.reset(token)
-
-
-def call_watched(attempt: Attempt, handler: Handler, limit: TimeLimit | None) -> object:
-    """Call a handler that is interrupted if its time is up or its lease is lost."""
-    thread, lease = attempt.thread, attempt.lease
-    began = time.monotonic()
-    token = current_stop.set(attempt.stop)
-    try:
-        return handler.run(attempt.payload, lambda: attempt.job, thread.stop, around(limit, lease))
-    finally:
-        current_stop.reset(token)
-        is_over = limit is not None and time.monotonic() - began > limit.seconds
-        if is_over or (lease is not None and lease.is_lost):
-            # Whatever it made of the exception, which came anywhere, perhaps amid an answer of the server.
-            thread.connections.close()
-
-
-def around(*watches: TimeLimit | Lease | None) -> Around:
-    """What goes around the call of a handler that may have to be interrupted by these."""
-
-    @contextmanager
-    def around_all(call: Interruptible) -> Iterator[None]:
-        with ExitStack() as stack:
-            for watch in watches:
-                if watch is not None:
-                    stack.enter_context(watch.around(call))
-            yield
-
-    return around_all
-
-
-def time_limit_of(attempt: Attempt) -> TimeLimit | None:
-    """The handler's time limit, else the setting's; None if there is none."""
-    options, slot = attempt.thread.options, attempt.thread.slot
-    seconds = seconds_allowed(attempt)
-    if seconds == math.inf:
-        return None
-    return TimeLimit(
-        seconds=seconds,
-        grace=options.time_limit_grace,
-        note=slot.limit,
-        on_ignored=lambda: attempt.tell(events.TIME_LIMIT_IGNORED, time_limit=f"{seconds:g} s"),
-    )
-
-
-def seconds_allowed(attempt: Attempt) -> float:
-    """How long the attempt's handler may run; infinity for no limit."""
-    own = attempt.handler.time_limit if attempt.handler is not None else None
-    seconds = attempt.thread.options.time_limit if own is None else own
-    return math.inf if seconds is None else seconds
-
-
-def explain_timeout(attempt: Attempt, error: JobTimeout) -> None:
-    """Say in the exception, which was raised without any words, what it means."""
-    if not error.args:
-        error.args = (f"It ran for longer than its time limit of {seconds_allowed(attempt):g} s.",)
-
-
-def claims_transaction(attempt: Attempt) -> AbstractContextManager[None]:
-    """The transaction that holds the job's lock, for a handler that asked to run in it; else, as a rule, nothing."""
-    if attempt.handler is not None and attempt.handler.atomic:
-        return attempt.thread.claim.lent_to_handler(attempt.on_commit)
-    return attempt.thread.claim.beside_handler()
-
-
-def span_of(attempt: Attempt) -> AbstractContextManager[None]:
-    """The span around an attempt, if spans are made."""
-    tracing = attempt.thread.options.tracing
-    return NOTHING_AROUND if tracing is None else tracing.running(attempt.claimed)
-
-
 def decide_on(attempt: Attempt, outcome: Outcome) -> Verdict:
     """What becomes of the job; tells the log, and the failed-job callback if this is the end of it."""
     match outcome:
@@ -623,9 +387,7 @@ def tell_handler(attempt: Attempt, outcome: Outcome, verdict: Verdict) -> None:
     """Tell the handler what becomes of the job, if it wants to hear; its listeners are the user's code."""
     if attempt.handler is not None and attempt.handler.hears_of_ends:
         with attempt.thread.connections:
-            attempt.handler.ended(
-                lambda: attempt.job, None if isinstance(outcome, Returned) else outcome.error, verdict
-            )
+            attempt.handler.ended(attempt, None if isinstance(outcome, Returned) else outcome.error, verdict)
 
 
 def note_attempt(attempt: Attempt, outcome: Outcome, verdict: Verdict, began: float) -> None:

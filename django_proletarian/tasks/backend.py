@@ -12,7 +12,7 @@ from typing import Any
 from django.core.checks import CheckMessage
 
 from django_proletarian import api
-from django_proletarian.api import NewJob
+from django_proletarian.new_jobs import NewJob
 from django_proletarian.tasks import results, signals
 from django_proletarian.tasks.checks import problems
 from django_proletarian.tasks.envelope import Envelope

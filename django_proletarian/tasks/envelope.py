@@ -36,17 +36,23 @@ def is_envelope(payload: object) -> bool:
     return isinstance(payload, Mapping) and ARGS in payload and KWARGS in payload
 
 
+def backend_in(payload: object) -> str:
+    """The alias of the backend that the task was enqueued with; empty if the payload names none."""
+    backend = payload.get(BACKEND) if isinstance(payload, Mapping) else None
+    return str(backend) if isinstance(backend, str) else ""
+
+
 def read(payload: object) -> Envelope:
     """The envelope in a decoded payload. Raises ValueError or TypeError for one that nobody could have written here."""
     if not isinstance(payload, Mapping):
         raise TypeError(f"A task's payload is a {type(payload).__name__}, not a map.")
     args, kwargs = normalised(payload.get(ARGS), "args"), normalised(payload.get(KWARGS), "kwargs")
-    backend, run_after = payload.get(BACKEND), payload.get(RUN_AFTER)
+    run_after = payload.get(RUN_AFTER)
     if not isinstance(args, list) or not isinstance(kwargs, dict):
         raise TypeError("A task's payload has args that are no list, or kwargs that are no map.")
     return Envelope(
         args=args,
         kwargs=kwargs,
-        backend=str(backend) if isinstance(backend, str) else "",
+        backend=backend_in(payload),
         run_after=datetime.fromisoformat(run_after) if isinstance(run_after, str) else None,
     )

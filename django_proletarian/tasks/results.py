@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, LiteralString, NamedTuple
 from uuid import UUID
@@ -17,6 +18,7 @@ from django_proletarian import conf, names
 from django_proletarian.errors import NoHandler, PayloadDecodeError
 from django_proletarian.job_states import RunningJob, running_jobs
 from django_proletarian.progress import Progress
+from django_proletarian.store import as_datetime
 from django_proletarian.tables import Tables, for_tables
 from django_proletarian.tasks import envelope
 from django_proletarian.tasks.envelope import Envelope
@@ -35,8 +37,27 @@ from django_proletarian.tasks.values import normalised
 UNKNOWN_WORKER = "unknown"  # stands for a worker that nobody took down
 
 
+class _MadeWhenAsked(TaskResult):
+    """What a result has beside its value: who makes those of its fields that nobody has asked for yet.
+
+    Copies, pickled ones too, have all fields.
+    """
+
+    __slots__ = ("_maker",)
+
+    _maker: object
+
+    def __getattr__(self, name: str) -> Any:
+        # Called for fields that are not there only.
+        if name not in FIELDS:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        value = getattr(self._maker, name)
+        object.__setattr__(self, name, value)
+        return value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProletarianResult(TaskResult):  # type: ignore[misc] # frozen, which the stubs leave out
+class ProletarianResult(_MadeWhenAsked):  # type: ignore[misc] # frozen, which the stubs leave out
     """A task's result, which knows why there may be no return value."""
 
     # How far it has come, if it runs and tells with `current_job().progress(...)`; as it was a second ago, about.
@@ -52,7 +73,7 @@ class ProletarianResult(TaskResult):  # type: ignore[misc] # frozen, which the s
             raise ValueError("Task has not finished yet")
         if self._why_missing is not None:
             raise ValueError(self._why_missing)
-        return self._return_value  # type: ignore[attr-defined] # a field that the stubs leave out
+        return self._return_value
 
     def refresh(self) -> None:
         """Read it anew. Raises TaskResultDoesNotExist if the job's row is gone, as after RETENTION."""
@@ -65,6 +86,16 @@ class ProletarianResult(TaskResult):  # type: ignore[misc] # frozen, which the s
     def _take(self, fresh: TaskResult) -> None:
         for name in (*TASK_REFRESH_ATTRS, "progress", "_why_missing"):
             change(self, **{name: getattr(fresh, name, None)})
+
+
+FIELDS = frozenset(field.name for field in fields(ProletarianResult))
+
+
+def made_when_asked(maker: object) -> ProletarianResult:
+    """A result whose fields are attributes of `maker`, each read when somebody first asks: most often nobody does."""
+    result = object.__new__(ProletarianResult)
+    object.__setattr__(result, "_maker", maker)
+    return result
 
 
 def change(result: TaskResult, **values: object) -> None:
@@ -265,7 +296,11 @@ def in_projects_time(moment: datetime) -> datetime:
     return moment if django_settings.USE_TZ or timezone.is_naive(moment) else timezone.make_naive(moment)
 
 
+def as_projects_time(moment: datetime | float) -> datetime:
+    """`moment`, aware or in seconds since 1970, as Django has it."""
+    return in_projects_time(as_datetime(moment) if isinstance(moment, float) else moment.astimezone(UTC))
+
+
 def now() -> datetime:
     """What stands in results for a moment that the database will date: this host's clock, or the CLOCK setting's."""
-    replaced = conf.now()
-    return timezone.now() if replaced is None else in_projects_time(replaced.astimezone(UTC))
+    return as_projects_time(conf.now() or time.time())

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from traceback import format_exception
 from typing import Any
+from uuid import UUID
+
+from django.core.signals import setting_changed
+from django.dispatch import receiver
 
 from django_proletarian import conf, handlers
 from django_proletarian.attempts import MOST_RESULT
 from django_proletarian.errors import NoHandler
-from django_proletarian.handlers import Around, Handler
+from django_proletarian.handlers import Around, ClaimedRow, Handler, HandlersAttempt
 from django_proletarian.interrupting import Stop
-from django_proletarian.job import Job
 from django_proletarian.retry import GaveUp, Succeeded, Verdict
 from django_proletarian.tasks import envelope, results, signals
 from django_proletarian.tasks.backend import ProletarianBackend
@@ -21,96 +25,138 @@ from django_proletarian.tasks.envelope import Envelope
 from django_proletarian.tasks.framework import BaseTaskBackend, Task, TaskContext, TaskError, TaskResultStatus
 from django_proletarian.tasks.lookup import as_enqueued, backend_for, find_task, lost_task
 from django_proletarian.tasks.naming import queue_name_and_priority
-from django_proletarian.tasks.results import ProletarianResult, change, in_projects_time
+from django_proletarian.tasks.results import ProletarianResult, change, made_when_asked
 from django_proletarian.tasks.task import job_options
 from django_proletarian.tasks.values import normalised, size
 
 NO_ENVELOPE = Envelope(args=[], kwargs={}, backend="")
 
 
-@dataclass(eq=False, kw_only=True)
 class TaskAttempt:
-    """One attempt at a task; used by the thread that runs it."""
+    """One attempt at a task, used by the thread that runs it: makes what its result says of it, when somebody asks."""
 
-    task: Task
-    called: Envelope
-    alias: str  # of its backend
-    sender: type[BaseTaskBackend]  # the backend's class
-    worker_id: str
-    database: str  # alias of its jobs
-    result: ProletarianResult | None = None  # from the start on
+    status = TaskResultStatus.RUNNING
+    finished_at = progress = _return_value = _why_missing = None
 
-    def begin(self, job: Job) -> ProletarianResult:
-        """Make the result, and say that the task has started."""
-        result = self.result = self.result_of(job)
-        signals.send(signals.task_started, self.sender, result)
-        return result
+    def __init__(self, handler: TaskHandler, claimed: ClaimedRow, called: Envelope, worker_id: str) -> None:
+        self._handler = handler
+        self._claimed = claimed
+        self._called = called
+        self._worker_id = worker_id
+        # A number, of which most often nobody wants the date.
+        self._began: datetime | float = conf.now() or time.time()
 
-    def result_of(self, job: Job) -> ProletarianResult:
-        """The result while the task runs. An attempt that is not the first asks the database for those before."""
-        queue_name, priority = queue_name_and_priority(job.queue)
-        started_at = results.now()
-        result = ProletarianResult(
-            task=as_enqueued(
-                self.task,
-                queue_name=queue_name,
-                priority=priority,
-                backend=self.alias,
-                run_after=self.called.run_after,
-            ),
-            id=str(job.job_id),
-            status=TaskResultStatus.RUNNING,
-            enqueued_at=in_projects_time(job.enqueued_at),
-            started_at=started_at,
-            last_attempted_at=started_at,
-            finished_at=None,
-            args=self.called.args,
-            kwargs=self.called.kwargs,
-            backend=self.alias,
-            errors=[],
-            worker_ids=[],
+    @property
+    def task(self) -> Task:
+        queue_name, priority = queue_name_and_priority(self._claimed.queue)
+        return as_enqueued(
+            self._handler.task,
+            queue_name=queue_name,
+            priority=priority,
+            backend=self.backend,
+            run_after=self._called.run_after,
         )
-        if job.attempts > 1:
-            before = results.past_attempts(self.database, job.job_id)[: job.attempts - 1]
-            if before:
-                change(result, started_at=before[0].started_at)
-            result.errors.extend(attempt.as_error() for attempt in before if attempt.exception_class is not None)
-            result.worker_ids.extend(attempt.worker_id or results.UNKNOWN_WORKER for attempt in before)
-            # So that context.attempt is right also where attempts were not recorded.
-            missing = job.attempts - 1 - len(result.worker_ids)
-            result.worker_ids.extend([results.UNKNOWN_WORKER] * missing)
-        result.worker_ids.append(self.worker_id)
-        return result
+
+    @property
+    def id(self) -> str:
+        return self._claimed.job_id
+
+    @property
+    def backend(self) -> str:
+        return self._handler.alias
+
+    @property
+    def enqueued_at(self) -> datetime:
+        return results.as_projects_time(self._claimed.enqueued_at)
+
+    @property
+    def last_attempted_at(self) -> datetime:
+        return results.as_projects_time(self._began)
+
+    started_at = last_attempted_at  # where there is no attempt before
+
+    @property
+    def args(self) -> list[Any]:
+        return self._called.args
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        return self._called.kwargs
+
+    @property
+    def errors(self) -> list[TaskError]:
+        return []
+
+    @property
+    def worker_ids(self) -> list[str]:
+        return [self._worker_id]
+
+
+def tell_attempts_before(result: ProletarianResult, attempt: HandlersAttempt) -> None:
+    """Ask the database for them, while they are there to be asked for, if this attempt is not the first."""
+    number = attempt.claimed.attempts
+    if number == 0:
+        return
+    before = results.past_attempts(attempt.database, UUID(attempt.claimed.job_id))[:number]
+    if before:
+        change(result, started_at=before[0].started_at)
+    # So that context.attempt is right also where attempts were not recorded.
+    workers = [each.worker_id or results.UNKNOWN_WORKER for each in before]
+    workers += [results.UNKNOWN_WORKER] * (number - len(workers))
+    change(
+        result,
+        errors=[each.as_error() for each in before if each.exception_class is not None],
+        worker_ids=[*workers, *result.worker_ids],
+    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TaskHandler(Handler):
-    """Handles one job, which is a task: made anew for each attempt."""
+    """Handles the jobs of one task."""
 
     hears_of_ends = True
-    attempt: TaskAttempt = field(repr=False)
+    task: Task = field(repr=False)
+    alias: str  # of its backend
+    sender: type[BaseTaskBackend]  # the backend's class
+    problem: BaseException | None = None  # why the task can't be called
 
-    def run(self, payload: object, job: Callable[[], Job], stop: Stop, around: Around | None = None) -> object:
+    def run(self, attempt: HandlersAttempt, stop: Stop, around: Around | None = None) -> object:
         """Call the task's function, and return what it returned as JSON has it; raises ValueError if it can't be."""
-        result = self.attempt.begin(job())
-        arguments = list(self.attempt.called.args)
-        if self.attempt.task.takes_context:
-            arguments.insert(0, TaskContext(task_result=result))
-        value = normalised(self._call(stop, around, *arguments), "the return value")
+        called, problem = self._called(attempt)
+        result = attempt.state = self._begin(attempt, called)
+        signals.send(signals.task_started, self.sender, result)
+        if problem is not None:
+            raise problem
+        arguments = called.args
+        if self.task.takes_context:
+            arguments = [TaskContext(task_result=result), *arguments]
+        function = partial(self.function, **called.kwargs) if called.kwargs else self.function
+        value = normalised(self._call(stop, around, function, *arguments), "the return value")
         if self.keeps_attempts and value is not None and size(value) > MOST_RESULT // 4:
             _check_size(value)
         change(result, _return_value=value)
         return value
 
-    def ended(self, job: Callable[[], Job], error: BaseException | None, verdict: Verdict) -> None:
+    def _called(self, attempt: HandlersAttempt) -> tuple[Envelope, BaseException | None]:
+        """How the task is called, and why it can't be."""
+        try:
+            return envelope.read(attempt.payload), self.problem
+        except (ValueError, TypeError) as error:
+            return NO_ENVELOPE, error
+
+    def _begin(self, attempt: HandlersAttempt, called: Envelope) -> ProletarianResult:
+        result = made_when_asked(TaskAttempt(self, attempt.claimed, called, attempt.worker_id))
+        tell_attempts_before(result, attempt)
+        return result
+
+    def ended(self, attempt: HandlersAttempt, error: BaseException | None, verdict: Verdict) -> None:
         """Say that the task has finished, if it has."""
         if not isinstance(verdict, Succeeded | GaveUp):
             return
-        result = self.attempt.result or self.attempt.result_of(job())
-        change(result, finished_at=results.now())
+        result = attempt.state or self._begin(attempt, self._called(attempt)[0])
         if error is None:
-            change(result, status=TaskResultStatus.SUCCESSFUL)
-            signals.send(signals.task_finished, self.attempt.sender, result)
+            change(result, status=TaskResultStatus.SUCCESSFUL, finished_at=results.now())
+            signals.send(signals.task_finished, self.sender, result)
             return
         kind, trace = type(error), error.__traceback__
         result.errors.append(
@@ -119,19 +165,19 @@ class TaskHandler(Handler):
                 traceback="".join(format_exception(error)),
             )
         )
-        change(result, status=TaskResultStatus.FAILED)
+        change(result, status=TaskResultStatus.FAILED, finished_at=results.now())
         try:
             # Receivers, Django's own log among them, ask sys.exc_info() what went wrong.
             raise error
         except BaseException:  # noqa: BLE001 # it is the one that was just raised
             error.__traceback__ = trace
-            signals.send(signals.task_finished, self.attempt.sender, result)
+            signals.send(signals.task_finished, self.sender, result)
         finally:
             error.__traceback__ = trace
 
     @property
     def path(self) -> str:
-        return self.attempt.task.module_path
+        return self.task.module_path
 
 
 def _check_size(value: object) -> None:
@@ -144,41 +190,48 @@ def _check_size(value: object) -> None:
         )
 
 
-def handler_of_task(job_type: str, payload: object, worker_id: str, database: str) -> Handler | None:
+# By job type and backend, as a task's jobs are all alike. Used by all threads of a worker.
+_handlers: dict[tuple[str, str], TaskHandler] = {}
+
+
+def handler_of_task(job_type: str, payload: object) -> Handler | None:
     """The handler of a job whose payload says how a task is called; None for any other payload.
 
     A task that can't be found, or called, has a handler that raises why.
     """
     if not envelope.is_envelope(payload):
         return None
-    called, task = NO_ENVELOPE, None
+    stored_alias = envelope.backend_in(payload)
     try:
-        called = envelope.read(payload)
         task = find_task(job_type)
-    except (NoHandler, ValueError, TypeError) as error:
-        function: Callable[..., Any] = partial(_raise, error)
-    else:
-        function = partial(task.func, **called.kwargs) if called.kwargs else task.func
-    alias, backend = backend_for(called.backend, ProletarianBackend)
-    attempt = TaskAttempt(
-        task=lost_task(job_type) if task is None else task,
-        called=called,
-        alias=alias,
-        sender=ProletarianBackend if backend is None else type(backend),
-        worker_id=worker_id,
-        database=database,
-    )
+    except NoHandler as error:
+        return _made(lost_task(job_type), job_type, stored_alias, problem=error)
+    handler = _handlers.get((job_type, stored_alias))
+    if handler is None or handler.task is not task:
+        handler = _made(task, job_type, stored_alias)
+        if handler.alias == stored_alias:  # it is in the settings: so there are not many
+            _handlers[job_type, stored_alias] = handler
+    return handler
+
+
+def _made(task: Task, job_type: str, stored_alias: str, problem: BaseException | None = None) -> TaskHandler:
+    alias, backend = backend_for(stored_alias, ProletarianBackend)
     return TaskHandler(
         job_type=job_type,
-        function=function,
-        attempt=attempt,
+        function=task.func,
+        task=task,
+        alias=alias,
+        sender=ProletarianBackend if backend is None else type(backend),
+        problem=problem,
         keeps_attempts=not isinstance(backend, ProletarianBackend) or backend.stores_results,
-        **job_options(attempt.task),
+        **job_options(task),
     )
 
 
-def _raise(error: BaseException, *args: Any) -> None:
-    raise error
+@receiver(setting_changed)
+def _forget_handlers(*, setting: str, **kwargs: object) -> None:
+    if setting == "TASKS":
+        _handlers.clear()
 
 
 handlers.by_payload = handler_of_task

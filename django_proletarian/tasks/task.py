@@ -13,7 +13,7 @@ from typing import Any, Concatenate, Literal, cast, overload
 
 from django.utils.module_loading import import_string
 
-from django_proletarian.api import lease_seconds
+from django_proletarian.decorators import lease_seconds
 from django_proletarian.errors import InvalidHandler
 from django_proletarian.handlers import FailedJobCallback
 from django_proletarian.retry import RetryStrategyFunction, RetryStrategyLike, as_strategy

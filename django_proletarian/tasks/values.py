@@ -14,6 +14,10 @@ def normalised(value: object, place: str) -> object:
     derive from. `place` is what the value is called in errors. Raises TypeError or ValueError for what no JSON holds,
     and for what PostgreSQL can't store.
     """
+    if value is None or type(value) is int:  # as most are, or texts
+        return value
+    if type(value) is str:
+        return _text(value, place)
     plain: object
     match value:
         case None | bool():

@@ -16,11 +16,15 @@ from django.db import transaction
 from django.utils import timezone
 
 from django_proletarian import conf, names, signals
-from django_proletarian.api import JobHandler, worker_options
+from django_proletarian.api import worker_options
+from django_proletarian.attempt import Attempt, Outcome, Returned, WorkerThread
 from django_proletarian.borrowed_connection import BorrowedConnection, claim_connection
+from django_proletarian.calling import call_handler
 from django_proletarian.connection import ClaimConnection, Statement
+from django_proletarian.decorators import JobHandler
 from django_proletarian.event_loop import event_loop_closed_after
 from django_proletarian.handlers import Handler
+from django_proletarian.handlers_connections import CallersConnections
 from django_proletarian.immediate import run_job
 from django_proletarian.interrupting import Stop
 from django_proletarian.job import Job
@@ -29,14 +33,7 @@ from django_proletarian.retry import GaveUp, LeftInQueue, RetryAfter, Succeeded,
 from django_proletarian.slots import Slots
 from django_proletarian.store import ClaimedJob
 from django_proletarian.tables import for_tables
-from django_proletarian.worker import (
-    Attempt,
-    Outcome,
-    Returned,
-    WorkerOptions,
-    WorkerThread,
-    call_handler,
-)
+from django_proletarian.worker_options import WorkerOptions
 
 T = TypeVar("T")
 Ending = Literal["success", "retry", "failure", "interrupted"]
@@ -220,7 +217,8 @@ def perform_job(handler: Handler | str, payload: object = None, attempts: int = 
     claim = BorrowedConnection(options.database) if in_block else _NoClaim(options.database, options.worker_id)
     log, slot = EventLog(queue_worker_id=options.worker_id), Slots.private(1).slot(1)
     with event_loop_closed_after(), claim:
-        thread = WorkerThread(options=options, claim=claim, stop=Stop(), log=log, slot=slot)
+        connections = CallersConnections()
+        thread = WorkerThread(options=options, claim=claim, stop=Stop(), log=log, slot=slot, connections=connections)
         attempt = Attempt(thread, claimed)
         result = call_handler(attempt)
         for callback in attempt.on_commit:

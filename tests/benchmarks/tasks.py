@@ -19,6 +19,7 @@ from tests.benchmarks.workers import ROOT, drain
 
 TEXT = "Your order has been sent today, and will be with you in two or three days if nothing comes between"
 WORKERS = 4
+ALIASES = {"results on": "default", "results off": "bare"}  # in TASKS, by what is different
 THEIR_RATE: LiteralString = """
 SELECT count(*), bool_and(status = 'SUCCESSFUL'),
        (count(*) - 1) / NULLIF(extract(epoch FROM max(finished_at) - min(finished_at)), 0)
@@ -34,11 +35,12 @@ def have_theirs() -> bool:
 def enqueue_and_drain(server: Server, tasks: int, theirs: int) -> dict[str, float]:
     """Tasks a second, enqueued and drained: ours `tasks` of them, django-tasks-db's `theirs`, since they take long."""
     values: dict[str, float] = {}
-    for name, alias in (("results on", "default"), ("results off", "bare")):
-        server.empty()
-        values[f"enqueue, {name}"] = enqueue(alias, tasks)
-        server.sql("VACUUM ANALYZE proletarian.job")
-        values[f"drain, {name}"] = drain(server, tasks)
+    for name, alias in ALIASES.items():
+        for threads in (1, WORKERS):
+            server.empty()
+            values[f"enqueue, {name}"] = enqueue(alias, tasks)
+            server.sql("VACUUM ANALYZE proletarian.job")
+            values[f"drain, {name}, {threads} thread{'s' * (threads > 1)}"] = drain(server, tasks, threads=threads)
     for workers in (1, WORKERS):
         server.sql("TRUNCATE django_tasks_database_dbtaskresult")
         values["enqueue, django-tasks-db"] = enqueue("theirs", theirs)
@@ -46,12 +48,11 @@ def enqueue_and_drain(server: Server, tasks: int, theirs: int) -> dict[str, floa
         values[f"drain, django-tasks-db, {workers} process{'es' * (workers > 1)}"] = their_drain(
             server, theirs, workers
         )
-    one = values["drain, django-tasks-db, 1 process"]
-    return {
-        **values,
-        "ratio, results on": values["drain, results on"] / one,
-        "ratio, results off": values["drain, results off"] / one,
-    }
+    one, several = (values[f"drain, django-tasks-db, {what}"] for what in ("1 process", f"{WORKERS} processes"))
+    for name in ALIASES:
+        values[f"ratio, {name}, 1 / 1"] = values[f"drain, {name}, 1 thread"] / one
+        values[f"ratio, {name}, {WORKERS} / {WORKERS}"] = values[f"drain, {name}, {WORKERS} threads"] / several
+    return values
 
 
 def enqueue(alias: str, tasks: int) -> float:

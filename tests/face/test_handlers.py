@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from django_proletarian import InvalidHandler, InvalidRetryStrategy, Job, JobHandler, RetryStrategy, conf, job_handler
 from django_proletarian.errors import EnqueueError
-from django_proletarian.handlers import handler_of
+from django_proletarian.handlers import HandlersAttempt, handler_of
 from django_proletarian.interrupting import Stop
 from django_proletarian.names import PlainName
 from tests.scratch import Scratch
@@ -90,7 +91,7 @@ def test_types_without_a_handler_go_to_the_handler_setting(settings: Any) -> Non
     handler = conf.handler_of("any/thing")
     assert handler is not None
     job = Job(job_id=None, queue="q", job_type="any/thing", payload=1, attempts=1, enqueued_at=None, process_at=None)  # type: ignore[arg-type]
-    handler.run(1, lambda: job, Stop())
+    handler.run(cast("HandlersAttempt", SimpleNamespace(payload=1, job=job)), Stop())
     assert calls == [("any/thing", 1)]
     assert isinstance(conf.handler_of("tests.face.test_handlers/module_level"), JobHandler)
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
+import yaml
 from django.db import connection
 from django.http import HttpResponse
 from django.test import Client, override_settings
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from django_proletarian import NewJob, enqueue, enqueue_many, metrics
+from tests.docs.pages import REPOSITORY, blocks
 
 pytestmark = pytest.mark.django_db
 
@@ -121,3 +124,31 @@ def test_no_payload_and_no_id_is_told(settings_with_token: None) -> None:
     page = get().content.decode()
     assert "someone" not in page
     assert str(job_id) not in page
+
+
+# -- Alerts ----------------------------------------------------------------------------------------------------------
+
+SELECTOR = re.compile(r"(proletarian_\w+)(?:\{([^}]*)\})?")
+
+
+def alerts() -> list[dict[str, Any]]:
+    """The rules that the page about monitoring shows."""
+    [shown] = blocks(REPOSITORY / "docs" / "how-to" / "monitoring.md", "yaml")
+    [group] = yaml.safe_load(shown.text)["groups"]
+    return list(group["rules"])
+
+
+@pytest.mark.parametrize("rule", alerts(), ids=lambda rule: rule["alert"])
+def test_an_alert_asks_for_what_is_told(rule: dict[str, Any], settings_with_token: None) -> None:
+    archive(1, status="failure", job_type="shop/report")
+    enqueue("shop/mail", queue="mail")
+    families = text_string_to_metric_families(get().content.decode())
+    samples = [sample for family in families for sample in family.samples]
+    selectors = SELECTOR.findall(rule["expr"])
+    assert selectors
+    for name, wanted in selectors:
+        labels = dict(re.findall(r'(\w+)="([^"]*)"', wanted))
+        assert any(sample.name == name and labels.items() <= sample.labels.items() for sample in samples), name
+    said = " ".join(rule.get("annotations", {}).values())
+    for label in re.findall(r"\$labels\.(\w+)", said):
+        assert any(sample.name == selectors[0][0] and label in sample.labels for sample in samples), label

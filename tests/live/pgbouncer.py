@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -19,20 +20,24 @@ PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbi
 
 
 class PgBouncer:
-    """Debian's `pgbouncer`, on a free port of 127.0.0.1, with `pool_mode` transaction or session."""
+    """Debian's `pgbouncer`, on a free port of 127.0.0.1, with `pool_mode` transaction or session.
 
-    def __init__(self, pool_mode: str) -> None:
+    `given` are settings that a test is about; where it listens, and who may come in, stays as it is.
+    """
+
+    def __init__(self, pool_mode: str, given: Mapping[str, str] | None = None) -> None:
         self.port = _free_port()
         self._directory = Path(tempfile.mkdtemp(prefix="proletarian-pgbouncer-"))
         behind = {name.lower(): connection.settings_dict[name] for name in ("HOST", "PORT", "USER", "PASSWORD")}
         settings = {
+            # Fewer than two workers and their handlers have, so that transactions wait, and move between connections.
+            "default_pool_size": 10,
+            **(given or {}),
             "listen_addr": "127.0.0.1",
             "listen_port": self.port,
             "unix_socket_dir": "",
             "auth_type": "any",
             "pool_mode": pool_mode,
-            # Fewer than two workers and their handlers have, so that transactions wait, and move between connections.
-            "default_pool_size": 10,
             "logfile": self._directory / "log",
         }
         configuration = self._directory / "pgbouncer.ini"

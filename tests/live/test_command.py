@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from django_proletarian import PlainName, enqueue, enqueue_many, job_handler
-from django_proletarian.api import NewJob
+from django_proletarian.new_jobs import NewJob
 from tests.app.models import Entry
 from tests.conftest import eventually, rows
 from tests.live.processes import ROOT, WorkerProcess, archived, claims_of, sql, unlocked_jobs, url_of

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from django_proletarian import enqueue, enqueue_many
-from django_proletarian.api import NewJob
+from django_proletarian.new_jobs import NewJob
 from tests.app.models import Entry
 from tests.conftest import eventually, rows
 from tests.live.listening import asleep

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import configparser
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -20,6 +22,7 @@ from django_proletarian.store import archiving, claim_due_jobs
 from django_proletarian.tables import Tables
 from tests.app.models import Entry
 from tests.conftest import eventually, rows
+from tests.docs.pages import REPOSITORY, blocks
 from tests.live.listening import asleep, holders, listening
 from tests.live.pgbouncer import PROGRAM, PgBouncer
 from tests.live.processes import WorkerProcess, archived, sql, unlocked_jobs, url_of
@@ -218,6 +221,34 @@ def test_a_worker_that_listens_directly_is_woken(bouncer: PgBouncer, spawn: Spaw
     eventually(lambda: asleep(url_of(), "pooled"))
     assert worker.stop() == 0
     assert holders(url_of()) == set()
+
+
+def test_a_pooler_and_a_worker_with_the_pages_settings_go_together(
+    committed: None, spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = REPOSITORY / "docs" / "how-to" / "pgbouncer.md"
+    [shown], [code] = blocks(page, "ini"), blocks(page, "python")
+    pooler = configparser.ConfigParser()
+    pooler.read_string(shown.text)
+    monkeypatch.setenv("PASSWORD", "secret")
+    settings: dict[str, Any] = {"os": os}
+    exec(compile(code.text, str(code), "exec"), settings)
+    assert settings["DATABASES"]["default"]["PORT"] == pooler["pgbouncer"]["listen_port"]
+    past_it = pooler["databases"]["shop"]
+    assert all(settings["DATABASES"]["direct"][name] in past_it for name in ("HOST", "PORT", "NAME"))
+
+    with PgBouncer(pooler["pgbouncer"]["pool_mode"], pooler["pgbouncer"]) as bouncer:
+        worker = spawn(
+            *("--worker-id", "pooled"),
+            url=bouncer.url,
+            settings="tests.live.given_settings",
+            PROLETARIAN=json.dumps({**settings["PROLETARIAN"], "IDLE_POLLING_INTERVAL": FOR_EVER}),
+            DIRECT_URL=url_of(),
+        )
+        eventually(lambda: asleep(url_of(), "pooled"))
+        enqueue("tests/append", 1)
+        eventually(lambda: len(archived(url_of())) == 1)
+        assert worker.stop() == 0
 
 
 def test_an_enqueue_through_the_pooler_wakes(pooled: str, run_worker: RunWorker, settings: Any) -> None:

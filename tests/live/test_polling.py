@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from django_proletarian import QueueWorker, enqueue, enqueue_many, job_handler, signals
-from django_proletarian.api import NewJob
 from django_proletarian.listener import Listener
+from django_proletarian.new_jobs import NewJob
 from tests.conftest import eventually
 from tests.live.processes import archived, claims_of, url_of
 

@@ -12,7 +12,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from django_proletarian import enqueue, enqueue_many
-from django_proletarian.api import NewJob
+from django_proletarian.new_jobs import NewJob
 from tests.app.models import Entry
 from tests.conftest import eventually, rows
 from tests.live.processes import ROOT, WorkerProcess, archived, claims_of, is_alive, unlocked_jobs, url_of

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from django_proletarian import enqueue, enqueue_many
-from django_proletarian.api import NewJob
+from django_proletarian.new_jobs import NewJob
 from tests.app.models import Entry
 from tests.conftest import eventually, rows
 from tests.live.processes import WorkerProcess, archived, claims_of, unlocked_jobs, url_of

@@ -34,7 +34,8 @@ from django_proletarian.interrupting import Stop
 from django_proletarian.log import EventLog
 from django_proletarian.polling import JobBudget
 from django_proletarian.store import ClaimBounds
-from django_proletarian.worker import WorkerOptions, process_jobs, process_next_job
+from django_proletarian.worker import process_jobs, process_next_job
+from django_proletarian.worker_options import WorkerOptions
 from tests.app.models import Child, Entry, UniqueEntry
 from tests.conftest import eventually, rows
 from tests.live.events import Events, told

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
+import pickle
 import sys
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -35,6 +38,10 @@ def run(result: Any) -> Any:
     tasks.SEEN.clear()
     run_jobs(raise_errors=False)
     return task_backends["default"].get_result(result.id)
+
+
+# Fields of a result that tell of its end, or of a moment for which two clocks were asked.
+CHANGING = ("status", "started_at", "last_attempted_at", "finished_at", "_return_value")
 
 
 class Heard:
@@ -133,6 +140,35 @@ def test_the_signals_are_sent_by_the_backends_class_and_no_receiver_changes_anyt
     ]
     assert heard.senders == {ProletarianBackend}
     assert heard.results[-1].return_value == 1
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda result: pickle.loads(pickle.dumps(result))])
+def test_a_result_is_whole_in_every_copy_although_its_fields_are_made_when_asked_for(copied: Any) -> None:
+    copies = []
+
+    def receive(task_result: Any, **kwargs: Any) -> None:
+        copies.append(copied(task_result))
+
+    task_started.connect(receive)
+    try:
+        result = run(tasks.add.enqueue(1, b=2))
+    finally:
+        task_started.disconnect(receive)
+    [running] = copies
+    assert running == replace(running, errors=[])
+    assert running.status == TaskResultStatus.RUNNING
+    same = [field.name for field in fields(result) if field.name not in CHANGING]
+    assert [getattr(running, name) for name in same] == [getattr(result, name) for name in same]
+    assert not hasattr(running, "nothing_of_the_kind")
+
+
+def test_a_task_that_its_module_has_anew_is_the_one_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(tasks.add.enqueue(1, 2)).return_value == 3
+    monkeypatch.setattr(tasks, "add", replace(tasks.add, func=tasks.note.func))
+    monkeypatch.setattr(tasks.note.func, "__qualname__", "add")
+    result = tasks.add.enqueue(1, 2)
+    assert run(result).return_value is None
+    assert tasks.SEEN == [((1, 2), {})]
 
 
 @pytest.mark.parametrize("error", [SystemExit, RuntimeError])

@@ -442,6 +442,15 @@ def test_a_handler_is_performed_without_any_database() -> None:
     assert perform_job("tests/double", {"n": 5}) == 10
 
 
+def test_a_handler_is_performed_without_any_database_although_an_earlier_test_has_left_it_open(
+    committed: None, django_db_blocker: Any
+) -> None:
+    connection.ensure_connection()
+    with django_db_blocker.block():
+        assert perform_job(job_handler("tests/echo")(lambda payload: payload), 1) == 1
+    assert connection.connection is not None
+
+
 def test_the_payload_comes_as_a_row_would_give_it() -> None:
     handler = job_handler("tests/echo")(lambda payload: payload)
     assert perform_job(handler, {"pair": (1, 2), "at": datetime(2026, 1, 1, 0, 0, 0, 1999, tzinfo=UTC)}) == {
