@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_proletarian.supervisor import _how, _shares, pause_after
+from django_proletarian.children import how_it_ended, pause_after
+from django_proletarian.supervisor import _shares
 from django_proletarian.worker_process import ExitCode
 
 
@@ -42,4 +43,4 @@ def test_without_max_jobs_no_process_has_a_limit() -> None:
     ],
 )
 def test_an_end_is_told_by_its_signal_or_status(code: int, how: str) -> None:
-    assert _how(code) == how
+    assert how_it_ended(code) == how
