@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,18 +12,24 @@ from tests.comparison.shop import Shop
 from tests.scratch import scratch_database
 
 HERE = Path(__file__).parent
-OTHERS = ("django_tasks_db", "procrastinate", "celery")
+MISSING = [name for name in ("django_tasks_db", "procrastinate", "celery") if find_spec(name) is None]
+
+
+def of_the_others(item: pytest.Item) -> bool:
+    """All tests here but those of the table itself."""
+    return HERE in item.path.parents and item.path.name != "test_table.py"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All but the test of the table itself need the others, and processes."""
-    missing = [name for name in OTHERS if importlib.util.find_spec(name) is None]
-    for item in items:
-        if HERE in item.path.parents and item.path.name != "test_table.py":
-            item.add_marker(pytest.mark.live)
-            item.add_marker(
-                pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)} (make comparison)")
-            )
+    for item in filter(of_the_others, items):
+        item.add_marker(pytest.mark.live)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    # Here and not by a mark: pytest then tells it in one line.
+    if MISSING and of_the_others(item):
+        pytest.skip(f"not installed: {', '.join(MISSING)} (make comparison)")
 
 
 @pytest.fixture(scope="session")
