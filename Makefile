@@ -7,7 +7,7 @@ PYTEST_ARGS ?= -n auto
 BIN := .venv/bin
 export PORT
 
-.PHONY: help demo serve test test-quick coverage package chaos bench bench-admin comparison docs diagrams lint format clean examples.db.install examples.db.uninstall
+.PHONY: help demo serve test test-quick coverage package chaos bench bench-admin comparison docs diagrams messages lint format clean examples.db.install examples.db.uninstall
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -67,6 +67,15 @@ docs: .venv/.has-docs ## Build the documentation into build/docs/html; a warning
 
 diagrams: ## Draw the documentation's diagrams from their sources, with Graphviz's dot
 	python3 docs/diagrams/draw.py
+
+messages: .venv/.has-dev ## Bring the admin's translations up to date, and compile them (wants GNU gettext)
+	@command -v msgfmt >/dev/null || { echo "GNU gettext is missing. On Debian: apt install gettext"; exit 1; }
+	cd django_proletarian && $(CURDIR)/$(BIN)/django-admin makemessages --all --no-location --no-wrap --no-obsolete
+	@# The date of the extraction would be all that changes in most files.
+	@for file in django_proletarian/locale/*/LC_MESSAGES/django.po; do \
+		sed '/^"POT-Creation-Date:/d' $$file > $$file.new && mv $$file.new $$file; \
+	done
+	cd django_proletarian && $(CURDIR)/$(BIN)/django-admin compilemessages
 
 lint: .venv/.has-dev ## Check style, types and the direction of imports
 	$(BIN)/ruff check .

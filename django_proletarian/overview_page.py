@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 from urllib.parse import urlencode
 
@@ -27,6 +28,7 @@ from django_proletarian import activity, charts, conf, names, overview
 from django_proletarian.activity import Throughput, Window, WorkerState
 from django_proletarian.models import ArchivedJob, Job
 from django_proletarian.overview import Number, QueueState
+from django_proletarian.progress import Progress
 from django_proletarian.read_only_admin import ReadOnlyAdmin
 
 MOST_QUEUES = 50  # that are drawn
@@ -197,7 +199,7 @@ def worker(state: WorkerState, links: Links) -> Mapping[str, Any]:
                 "link": links.to_row(Job, job.job_id),
                 "attempt": count(job.attempt),
                 "since": age(job.seconds),
-                "progress": job.progress,
+                "progress": None if job.progress is None else how_far(job.progress),
             }
             for job in state.running
         ],
@@ -212,8 +214,18 @@ def in_words(number: Number) -> str:
     return count(number.value) if number.is_exact else _("about %s") % count(number.value)
 
 
-def count(number: int) -> str:
-    return number_format(number, force_grouping=True)
+def count(number: float) -> str:
+    """A number as the language writes it."""
+    return number_format(Decimal(f"{number:.6g}" if number % 1 else int(number)), force_grouping=True)
+
+
+def how_far(progress: Progress) -> str:
+    """What a handler told of how far its job has come."""
+    told = count(progress.done)
+    if progress.total is not None:
+        told = _("%(done)s of %(total)s") % {"done": told, "total": count(progress.total)}
+    percent = "" if progress.percent is None else f" ({progress.percent} %)"
+    return told + percent + (f": {progress.message}" if progress.message else "")
 
 
 def age(seconds: float) -> str:

@@ -19,6 +19,7 @@ from django_proletarian.admin.lists import IndexedChangeList
 from django_proletarian.admin.stored_jobs import StoredJobAdmin, with_text
 from django_proletarian.admin.words import STATUSES, badge, from_now, how_long, to_the_second, told, told_in_full
 from django_proletarian.models import ArchivedJob
+from django_proletarian.overview_page import count
 
 
 @admin.register(ArchivedJob)
@@ -52,7 +53,7 @@ class ArchivedJobAdmin(StoredJobAdmin):
         if end is None:
             return queryset
         cl.notice = _("The newest %(count)s were looked at, back to %(date)s. Choose a date to look further back.") % {
-            "count": f"{most:,}",
+            "count": count(most),
             "date": to_the_second(end),
         }
         return queryset.filter(finished_at__gt=end)

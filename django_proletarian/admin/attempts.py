@@ -21,6 +21,7 @@ from django_proletarian.admin.filters import OutcomeFilter
 from django_proletarian.admin.lists import IndexedChangeList, ListAdmin, as_uuid, may_read
 from django_proletarian.admin.words import badge, how_long, to_the_second, told
 from django_proletarian.models import ArchivedJob, Job, JobAttempt
+from django_proletarian.overview_page import count
 
 MOST_ATTEMPTS = 50  # of one job
 MOST_LOOKED_AT = 50_000  # the newest
@@ -130,7 +131,7 @@ class JobAttemptAdmin(ListAdmin):
         last = JobAttempt._default_manager.using(self.database).aggregate(last=Max("attempt_id"))["last"] or 0
         if not cl.chosen("outcome") or last <= MOST_LOOKED_AT:
             return queryset
-        cl.notice = _("The newest %(count)s attempts were looked at, and no more.") % {"count": f"{MOST_LOOKED_AT:,}"}
+        cl.notice = _("The newest %(count)s attempts were looked at, and no more.") % {"count": count(MOST_LOOKED_AT)}
         return queryset.filter(attempt_id__gt=last - MOST_LOOKED_AT)
 
     @admin.display(description=gettext_lazy("job"))

@@ -22,6 +22,7 @@ from django_proletarian.admin.stored_jobs import StoredJobAdmin, with_text
 from django_proletarian.admin.words import STATES, badge, from_now, how_long, told, told_in_full
 from django_proletarian.job_states import JobState, running_jobs, state_of
 from django_proletarian.models import ArchivedJob, Job
+from django_proletarian.overview_page import count, how_far
 from django_proletarian.queues_in_use import queues_in_use
 
 
@@ -69,7 +70,7 @@ class JobAdmin(StoredJobAdmin):
             cl.notice = _(
                 "%(count)s jobs were looked at, those that run next in each queue. Choose a queue, a state or a date "
                 "to look at others."
-            ) % {"count": f"{found.looked_at:,}"}
+            ) % {"count": count(found.looked_at)}
         return queryset.filter(IsAnyOf(F("pk"), Value(found.job_ids)))
 
     def _wanted(self, cl: IndexedChangeList, queues: list[str], state: str | None) -> job_search.Wanted:
@@ -120,7 +121,7 @@ class JobAdmin(StoredJobAdmin):
             "worker": job.running.worker_id,
         }
         if job.running.progress is not None:
-            words = f"{words}: {job.running.progress}"
+            words = f"{words}: {how_far(job.running.progress)}"
         return job.running.began_at, words
 
     def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> HttpResponseRedirect:

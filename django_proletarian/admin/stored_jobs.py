@@ -28,6 +28,7 @@ from django_proletarian.admin.words import from_now, told, told_in_full
 from django_proletarian.errors import PayloadDecodeError
 from django_proletarian.job_search import MOST_OF_A_PAYLOAD
 from django_proletarian.models import StoredJob
+from django_proletarian.overview_page import count
 
 MOST_DECODED = 1_000_000  # characters of a payload; a longer one is not decoded for a look
 MOST_RAW = 100_000  # characters
@@ -157,7 +158,7 @@ def payload_shown(stored: str) -> dict[str, str]:
     """The payload in a readable form, or why there is none, and as it is stored."""
     raw = stored if len(stored) <= MOST_RAW else f"{stored[:MOST_RAW]}\n…"
     if len(stored) > MOST_DECODED:
-        reason = _("It is longer than %(count)s characters.") % {"count": f"{MOST_DECODED:,}"}
+        reason = _("It is longer than %(count)s characters.") % {"count": count(MOST_DECODED)}
         return {"payload": "", "payload_problem": reason, "raw_payload": raw}
     try:
         return {"payload": readable(conf.serializer().decode(stored)), "payload_problem": "", "raw_payload": raw}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from django.utils.formats import date_format
+from django.utils.formats import date_format, number_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -31,7 +31,7 @@ def how_long(span: timedelta) -> str:
     """A span of time in its largest unit that makes more than one: "90 seconds", "3 hours". Negative ones are none."""
     seconds = max(0.0, span.total_seconds())
     if seconds < 10:
-        return _("%(count)s seconds") % {"count": f"{seconds:.1f}"}
+        return _("%(count)s seconds") % {"count": number_format(seconds, 1)}
     if seconds < 120:
         return ngettext("%(count)s second", "%(count)s seconds", round(seconds)) % {"count": round(seconds)}
     if seconds < 7200:

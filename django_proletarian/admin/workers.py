@@ -18,6 +18,7 @@ from django_proletarian.admin.lists import ListAdmin, may_read
 from django_proletarian.admin.stored_jobs import database_now
 from django_proletarian.admin.words import badge, from_now, how_long, told
 from django_proletarian.models import Job, Worker
+from django_proletarian.overview_page import how_far
 from django_proletarian.progress import Progress
 from django_proletarian.worker_row import DEAD_AFTER
 
@@ -111,7 +112,7 @@ class WorkerAdmin(ListAdmin):
                 job["job_type"],
                 _("for %(span)s, attempt %(attempt)s")
                 % {"span": how_long(timedelta(seconds=float(job["seconds"]))), "attempt": job["attempt"]}
-                + ("" if (progress := Progress.from_json(job.get("progress"))) is None else f": {progress}"),
+                + ("" if (progress := Progress.from_json(job.get("progress"))) is None else f": {how_far(progress)}"),
             )
             for job in worker.running[:MOST_SHOWN]
         )

@@ -114,6 +114,8 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
     assert not [name for name in names if "/tests/" in name or "__pycache__" in name]
     assert {
         "django_proletarian/py.typed",
+        "django_proletarian/locale/nb/LC_MESSAGES/django.mo",
+        "django_proletarian/locale/nb/LC_MESSAGES/django.po",
         "django_proletarian/static/django_proletarian/overview.css",
         "django_proletarian/templates/django_proletarian/overview.html",
         "django_proletarian/migrations/0001_initial.py",
