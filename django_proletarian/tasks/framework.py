@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import django
 
 if TYPE_CHECKING or django.VERSION >= (6, 0):
+    from django.tasks import signals as task_signals
     from django.tasks import task_backends
     from django.tasks.backends.base import BaseTaskBackend
     from django.tasks.base import (
@@ -24,6 +25,7 @@ if TYPE_CHECKING or django.VERSION >= (6, 0):
     from django.tasks.signals import task_enqueued, task_finished, task_started
 else:
     try:
+        from django_tasks import signals as task_signals
         from django_tasks import task_backends
         from django_tasks.backends.base import BaseTaskBackend
         from django_tasks.base import (
@@ -62,5 +64,6 @@ __all__ = [
     "task_backends",
     "task_enqueued",
     "task_finished",
+    "task_signals",
     "task_started",
 ]

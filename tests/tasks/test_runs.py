@@ -17,18 +17,19 @@ from django.test import override_settings
 
 from django_proletarian import enqueue, job_handler
 from django_proletarian.models import ArchivedJob, Job, JobAttempt
-from django_proletarian.tasks import ProletarianBackend
+from django_proletarian.tasks import ProletarianBackend, signals
 from django_proletarian.tasks.framework import (
     TaskResultStatus,
     task_backends,
     task_finished,
+    task_signals,
     task_started,
 )
 from django_proletarian.tasks.task import JOB_OPTIONS
 from django_proletarian.testing import run_jobs
 from tests.app import tasks
 from tests.app.models import Entry
-from tests.tasks.test_contract import settings_of_tasks
+from tests.tasks.test_contract import LOGGER, settings_of_tasks
 
 pytestmark = pytest.mark.django_db
 
@@ -140,6 +141,61 @@ def test_the_signals_are_sent_by_the_backends_class_and_no_receiver_changes_anyt
     ]
     assert heard.senders == {ProletarianBackend}
     assert heard.results[-1].return_value == 1
+
+
+class Lines(logging.Filter):
+    """Counts the records that reach a logger."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[str] = []
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        self.records.append(record.getMessage())
+        return True
+
+
+@pytest.mark.parametrize(("level", "lines"), [(logging.DEBUG, 3), (logging.INFO, 2), (logging.WARNING, 0)])
+def test_djangos_log_of_tasks_has_its_lines_at_each_level(level: int, lines: int) -> None:
+    log, counter = logging.getLogger(LOGGER), Lines()
+    before = log.level
+    log.setLevel(level)
+    log.addFilter(counter)
+    try:
+        result = run(tasks.add.enqueue(1))
+        assert len(counter.records) == lines
+        # Where there would be none, the signal is not even sent.
+        assert signals._is_for_a_silent_log(task_started, result) == (lines == 0)
+        # What went wrong is told at any.
+        run(tasks.fail.enqueue())
+        assert "state=FAILED" in counter.records[-1]
+    finally:
+        log.removeFilter(counter)
+        log.setLevel(before)
+
+
+@pytest.mark.parametrize("sender", [None, ProletarianBackend])
+@pytest.mark.parametrize("only", [False, True])
+def test_receivers_hear_of_tasks_although_djangos_log_is_silent(sender: Any, only: bool, heard: Heard) -> None:
+    log = logging.getLogger(LOGGER)
+    before, told = log.level, []
+    log.setLevel(logging.CRITICAL)
+    task_started.disconnect(heard.started)
+
+    def receive(**kwargs: Any) -> None:
+        told.append(kwargs["task_result"].status)
+
+    task_started.connect(receive, sender=sender)
+    if only:
+        task_started.disconnect(task_signals.log_task_started)
+    try:
+        run(tasks.add.enqueue(1))
+        assert told == [TaskResultStatus.RUNNING]
+    finally:
+        task_started.disconnect(receive, sender=sender)
+        if only:
+            task_started.connect(task_signals.log_task_started)
+        log.setLevel(before)
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda result: pickle.loads(pickle.dumps(result))])
