@@ -40,7 +40,7 @@ class Postgres:
     def __init__(self, **settings: str) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="proletarian-pg-"))
         self.data = self.directory / "data"
-        self.port = _free_port()
+        self.port = free_port()
         self._user = _unprivileged_user() if os.geteuid() == 0 else None
         if self._user is not None:
             _let_in(programs())
@@ -99,7 +99,7 @@ class Postgres:
             )
 
 
-def _free_port() -> int:
+def free_port() -> int:
     # Below those that the kernel gives to outgoing connections, of which one could take a stopped server's port.
     for port in random.sample(range(20_000, 32_000), 100):
         with socket.socket() as probe:

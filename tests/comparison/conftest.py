@@ -40,8 +40,9 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
+# Ours in the order in which a worker's message locks them: that of one that was just killed may still run.
 TABLES = """
-TRUNCATE project_run, proletarian.job, proletarian.archived_job, proletarian.job_attempt, proletarian.worker,
+TRUNCATE proletarian.worker, proletarian.job, proletarian.archived_job, proletarian.job_attempt, project_run,
          django_tasks_database_dbtaskresult, procrastinate_jobs, procrastinate_workers CASCADE
 """
 

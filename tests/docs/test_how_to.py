@@ -114,6 +114,37 @@ def block_below(page: Path, heading: str, label: str) -> str:
     return next(block.text for block in blocks(page) if block.line > start)
 
 
+# -- Clojure ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_what_django_enqueues_is_stored_as_clojure_names_it(shop: Any) -> None:
+    names = {"Order": Orders()}
+    exec(block_below(HOW_TO / "clojure.md", "## One queue for each side", FROM_DJANGO), names)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT job_type, queue, payload FROM proletarian.job")
+        assert cursor.fetchall() == [
+            (":shipping.jobs/ship", ":shipping/default", '["^ ","~:order-id",42,"~:speed","express"]')
+        ]
+
+
+FROM_DJANGO = "From Django to Clojure: name the job type and the queue as they are in Clojure, without the colon."
+
+
+@pytest.mark.django_db
+def test_what_clojure_enqueues_reaches_the_handler(shop: Any) -> None:
+    shop.Order = orders = Orders()
+    [*_, handler] = blocks(HOW_TO / "clojure.md", "python")
+    run_as_jobs("from shop.models import Order\n" + handler.text)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO proletarian.job VALUES (gen_random_uuid(), ':shop/mail', ':shop.jobs/send-receipt', "
+            """'["^ ","~:order-id",42]', 0, now(), now())"""
+        )
+    run_jobs(queue="shop/mail")
+    assert orders.done == [("receipt", None)]
+
+
 # -- Tenants ---------------------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,8 @@
 """The tutorial, followed to the letter: each command and file of the page, in an empty directory, with the wheel.
 
-With the Python and the Django that run these tests. A server of the tests stands in for the reader's.
+Only its port is another one, so that two who follow it at once are not in each other's way. The project that comes out
+of it then gets a test suite of its own, which uses every testing tool, and runs as the how-to about tests says it can.
+With the Python and the Django that run these tests; a server of theirs stands in for the reader's.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.cookiejar import CookieJar
+from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,10 +26,11 @@ import django
 import psycopg
 import pytest
 
+from django_proletarian import testing
 from django_proletarian.version import __version__
 from tests.conftest import eventually
 from tests.docs.pages import REPOSITORY
-from tests.postgres import Postgres
+from tests.postgres import Postgres, free_port
 
 pytestmark = [
     pytest.mark.live,
@@ -44,7 +48,9 @@ STEP = re.compile(
     r"(?P<text>.*?)^```\n",
     re.MULTILINE | re.DOTALL,
 )
-ADDRESS = "http://127.0.0.1:8765"
+SUITE = REPOSITORY / "tests" / "docs" / "suite"
+PORT = str(free_port())
+ADDRESS = f"http://127.0.0.1:{PORT}"
 
 
 class Reader:
@@ -127,12 +133,15 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     constraints = tmp_path / "constraints.txt"
     constraints.write_text(
         f"Django=={django.__version__}\npsycopg=={psycopg.__version__}\ndjango-proletarian=={__version__}\n"
+        + "".join(f"{name}=={version(name)}\n" for name in TESTED_WITH)
     )
     home = tmp_path / "home"
     home.mkdir()
     with Postgres() as server:
         address = urlsplit(server.url)
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DJANGO_"))}
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON", "DJANGO_"))
+        }
         inherited.pop("DATABASE_URL", None)
         # `python`, as a reader has it.
         programs = tmp_path / "bin"
@@ -155,8 +164,13 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
             reader.close()
 
 
-def test_each_step_of_the_tutorial_does_what_it_says(reader: Reader) -> None:
-    for step in STEP.finditer(PAGE.read_text()):
+def test_each_step_of_the_tutorial_does_what_it_says_and_every_testing_tool_works_there(reader: Reader) -> None:
+    follow_the_page(reader)
+    run_a_suite_with_every_testing_tool(reader)
+
+
+def follow_the_page(reader: Reader) -> None:
+    for step in STEP.finditer(PAGE.read_text().replace("8765", PORT)):
         match step["file"], step["terminal"]:
             case str(file), _:
                 path, _, where = file.partition(", ")
@@ -184,7 +198,7 @@ def commands(text: str) -> list[str]:
 
 WORKER = "python manage.py proletarian_worker"
 SHOWN = {
-    "python manage.py runserver 8765": f"development server at {ADDRESS}",
+    f"python manage.py runserver {PORT}": f"development server at {ADDRESS}",
     WORKER: "Dear ada@example.com, thank you for order 1.",
 }
 
@@ -196,11 +210,53 @@ def _expect(text: str) -> Callable[[Reader], None]:
     return check
 
 
+SUITE_FILES = {
+    "with_pytest.py": "shop/test_with_pytest.py",
+    "with_unittest.py": "shop/test_with_unittest.py",
+    "with_serialized_rollback.py": "shop/serialized_rollback.py",  # a name that neither runner finds by itself
+}
+# With the tutorial's own test, which Django's runner has run alone already; it runs none but those for unittest.
+IN_ALL, FOR_UNITTEST = 21, 6
+SUITE_RUNS = [
+    ("python -m pytest", IN_ALL),
+    ("python -m pytest --nomigrations", IN_ALL),
+    ("python -m pytest -n 2 --reuse-db", IN_ALL),
+    ("python -m pytest -n 2 --reuse-db", IN_ALL),
+    ("python -m pytest --create-db shop/serialized_rollback.py", 4),
+    ("python manage.py test --noinput --parallel 2", FOR_UNITTEST),
+    ("python manage.py test --noinput shop.serialized_rollback", 2),
+]
+TESTED_WITH = ("pytest", "pytest-django", "pytest-xdist", "time-machine")
+PYTEST_INI = """
+[pytest]
+DJANGO_SETTINGS_MODULE = mysite.settings
+python_files = test*.py
+addopts = -q --strict-markers
+filterwarnings = error
+"""
 EXPECTED = {
     'psql -d postgres -c "SELECT version()"': _expect("PostgreSQL"),
     f'curl "{ADDRESS}/order/?email=ada@example.com"': _expect(r"Order 1 is placed\."),
     "python manage.py proletarian_status": _expect(r"proletarian/default +1 "),
 }
+
+
+def run_a_suite_with_every_testing_tool(reader: Reader) -> None:
+    reader.type(f"pip install {' '.join(TESTED_WITH)}")
+    reader.write("pytest.ini", PYTEST_INI, at_its_end=False)
+    for file, copy in SUITE_FILES.items():
+        reader.write(copy, (SUITE / file).read_text(), at_its_end=False)
+    for command, tests in SUITE_RUNS:
+        reader.type(command)
+        assert re.search(rf"(?m)^(=* ?{tests} passed in|Ran {tests} tests )", reader.printed[-1]), reader.printed[-1]
+
+
+def test_the_suite_has_every_testing_tool() -> None:
+    texts = [(SUITE / file).read_text() for file in SUITE_FILES]
+    tools = {*testing.__all__, "proletarian_jobs", "proletarian_worker", "IMMEDIATE"}
+    methods = {name for name in vars(testing.ProletarianTestMixin) if not name.startswith(("_", "setUp"))}
+    assert {tool for tool in tools if tool not in "".join(texts)} == set()
+    assert {method for method in methods if f"self.{method}(" not in "".join(texts)} == set()
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import psycopg
 from django.db import connection
 
 from tests.conftest import eventually
-from tests.postgres import _free_port, _unprivileged_user
+from tests.postgres import _unprivileged_user, free_port
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
@@ -26,7 +26,7 @@ class PgBouncer:
     """
 
     def __init__(self, pool_mode: str, given: Mapping[str, str] | None = None) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self._directory = Path(tempfile.mkdtemp(prefix="proletarian-pgbouncer-"))
         behind = {name.lower(): connection.settings_dict[name] for name in ("HOST", "PORT", "USER", "PASSWORD")}
         settings = {
