@@ -95,5 +95,5 @@ def _after_fork() -> None:
     _watcher = _Watcher()
 
 
-if hasattr(os, "register_at_fork"):
+if hasattr(os, "register_at_fork"):  # pragma: no branch # not on Windows
     os.register_at_fork(after_in_child=_after_fork)

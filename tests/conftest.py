@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,6 +31,16 @@ def _handlers_of_one_test() -> Iterator[None]:
     yield
     handlers._registered.clear()
     handlers._registered.update(before)
+
+
+_coverages_tracer = sys.gettrace()
+
+
+@pytest.fixture(autouse=True)
+def _measured_again() -> None:
+    """An exception from another thread that happens upon coverage's own code has Python end that thread's tracing."""
+    if sys.gettrace() is None and _coverages_tracer is not None:
+        sys.settrace(_coverages_tracer)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-django looks at the marks

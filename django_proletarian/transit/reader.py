@@ -42,7 +42,7 @@ def value_of(tree: object) -> object:  # noqa: PLR0912, PLR0915 (one loop, since
                 if kind is str:
                     start = item[:1]
                     if start == "~":
-                        if item[1:2] == ":":  # _scalar() would do, but most are keywords
+                        if item[1:2] == ":":  # here, since most are keywords
                             value: object = Keyword(item[2:])
                             if len(item) > 3 or is_long(item):
                                 _remember(value, cache)
@@ -76,7 +76,8 @@ def value_of(tree: object) -> object:  # noqa: PLR0912, PLR0915 (one loop, since
                 items, values, finish, pairs, cached, hashed = outer.pop()
                 try:
                     value = make(done, must_hash)
-                except RecursionError:  # from comparing two of them, which Python does if their hashes are the same
+                except RecursionError:  # pragma: no cover # until Python 3.11
+                    # From comparing two of them, which it does if their hashes are the same.
                     raise Refused("a map or set with keys or members that are equal, but very deep") from None
                 values.append(value)
     except Refused as refused:
@@ -140,12 +141,10 @@ def _open_tagged(tag: _Tag, item: Any, hashed: bool) -> _Open:
 
 
 def _scalar(text: str, is_cached_key: bool, cache: list[object]) -> object:
-    """What a string that begins with "~" means."""
+    """What a string that begins with "~", and is no keyword, means."""
     code = text[1:2]
     value: object
-    if code == ":":
-        value = Keyword(text[2:])
-    elif code == "#":
+    if code == "#":
         value = _Tag(text[2:])
     elif code in READERS:
         value = _read(READERS[code], text[2:], f"~{code}")

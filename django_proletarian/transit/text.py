@@ -36,14 +36,14 @@ def parse(text: str) -> object:
         tree, end = _DECODER.scan_once(text, 0)  # type: ignore[attr-defined]
     except StopIteration:
         pass
-    except RecursionError:  # the caller is near the limit
+    except RecursionError:  # pragma: no cover # until Python 3.11: the caller is near the limit
         return _parse_deep(text)
     else:
         if end == len(text):
             return tree
     try:
         return _DECODER.decode(text)
-    except RecursionError:
+    except RecursionError:  # pragma: no cover # as above
         return _parse_deep(text)
 
 
@@ -53,7 +53,7 @@ def write(tree: object, depth: int) -> str:
         return _write_deep(tree)
     try:
         return "".join(_ENCODE(tree, 0))
-    except RecursionError:
+    except RecursionError:  # pragma: no cover # as above
         return _write_deep(tree)
 
 
@@ -95,7 +95,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=
 def _encoding() -> Callable[[object, int], Iterable[str]]:
     """What _ENCODER makes anew for each text, which takes longer than to write a small one."""
     make = getattr(json.encoder, "c_make_encoder", None)
-    if make is None:  # PyPy
+    if make is None:  # pragma: no cover # PyPy
         return lambda tree, _: _ENCODER.iterencode(tree)
     quote = json.encoder.encode_basestring
     return cast(

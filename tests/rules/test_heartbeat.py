@@ -51,6 +51,14 @@ def test_what_is_written_is_read_and_nothing_else_is_left(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_file_that_can_not_be_put_in_place_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "worker.heartbeat"
+    path.mkdir()
+    with pytest.raises(OSError, match=r"worker\.heartbeat"):
+        heartbeat.write(path, beat(NOW))
+    assert list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"pid": 1, "written_at": 1, "processes": [{}]}'])
 def test_a_file_that_is_something_else_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "something"

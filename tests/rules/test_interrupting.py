@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
+from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
@@ -230,15 +231,17 @@ def test_no_interrupt_of_thousands_that_come_as_a_call_ends_reaches_what_runs_ne
 
 
 def test_a_stop_interrupts_the_calls_that_run_and_no_others() -> None:
-    stop, asked = Stop(), threading.Event()
+    stop = Stop()
+    # Made in C: what is made in Python may be interrupted while it holds a lock, for which the others would wait.
+    running: SimpleQueue[None] = SimpleQueue()
+    asked: SimpleQueue[bool] = SimpleQueue()
     others = ThreadCall()
     calls = [ThreadCall() for _ in range(3)]
-    meeting = threading.Barrier(4, timeout=20)
     outcomes: list[BaseException | None] = []
 
     def waits() -> None:
-        meeting.wait()
-        assert asked.wait(20)
+        running.put(None)
+        assert asked.get(timeout=20)
         returns()
 
     def work(call: ThreadCall) -> None:
@@ -250,10 +253,12 @@ def test_a_stop_interrupts_the_calls_that_run_and_no_others() -> None:
         thread.start()
     with stop.interrupting(others):
         assert run(others, returns) is None
-    meeting.wait()
+    for _ in calls:
+        running.get(timeout=20)
     stop.set()
     stop.interrupt_handlers()
-    asked.set()
+    for _ in calls:
+        asked.put(True)
     for thread in threads:
         thread.join(20)
     assert [type(outcome) for outcome in outcomes] == [JobInterrupted] * 3
@@ -288,3 +293,17 @@ def test_a_call_that_stops_itself_is_interrupted_after_all_others() -> None:
         in_a_thread(registered.__enter__)  # as calls are, each in its own
         assert isinstance(run(call, stops), JobInterrupted)
     assert told == ["JobInterrupted"]
+
+
+@pytest.mark.parametrize("is_asked_before", [False, True])
+def test_a_stop_is_passed_on_within_the_block_and_no_longer(is_asked_before: bool) -> None:
+    stop, other, later = Stop(), threading.Event(), threading.Event()
+    with stop.passed_on_to(later):
+        pass
+    if is_asked_before:
+        stop.set()
+    with stop.passed_on_to(other):
+        assert other.is_set() == is_asked_before
+        stop.set()
+        assert other.is_set()
+    assert not later.is_set()

@@ -288,3 +288,9 @@ def seconds(function: Callable[[], object]) -> float:
 def test_texts_made_to_take_quadratic_time_take_little(text: str) -> None:
     """Generous, since the machine may be busy; what it guards against takes a minute or more."""
     assert seconds(lambda: decode(text)) < 10
+
+
+def test_many_keys_and_members_that_hash_apart_are_read() -> None:
+    numbers = ",".join(map(str, range(300)))
+    assert decode(f'["~#set",[{numbers}]]') == set(range(300))
+    assert decode('["^ ",' + ",".join(f'"~i{number}",0' for number in range(300)) + "]") == dict.fromkeys(range(300), 0)

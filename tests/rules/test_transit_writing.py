@@ -328,3 +328,8 @@ def test_a_low_limit_on_digits_makes_a_clear_error() -> None:
             encode([10**1000])
     finally:
         sys.set_int_max_str_digits(before)
+
+
+def test_small_numbers_are_themselves_as_keys_beside_those_that_no_string_stands_for() -> None:
+    assert encode({1: "a", (1,): "b"}) == '["~#cmap",[1,"a",[1],"b"]]'
+    assert encode({1: "a"}) == '["^ ","~i1","a"]'
