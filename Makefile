@@ -33,8 +33,9 @@ examples.db.uninstall: .venv/.has-demo ## Drop them (CREATE_DATABASE=off: only t
 test: .venv/.has-test ## Run the tests; PYTEST_ARGS="-k retry" for some of them
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-test-quick: .venv/.has-test ## Run those without worker processes, in a minute
-	$(BIN)/python -m pytest -n auto -m "not slow and not live and not server" tests/rules tests/store tests/face
+test-quick: .venv/.has-test ## Run those without worker processes and without big tables, in a minute
+	$(BIN)/python -m pytest -n auto -m "not slow and not live and not server" tests/rules tests/store tests/face \
+		--ignore=tests/store/test_admin_plans.py --ignore=tests/store/test_archive_plans.py
 
 # On 3.13, for a thread that is traced by 3.11 hangs when another raises an exception in it, as time limits do.
 coverage: .venv/.has-dev ## Run the tests and see which lines and branches they reach, worker processes included
