@@ -134,6 +134,7 @@ def test_the_sdist_has_what_it_takes_to_test_and_to_document_it(sdist: Path) -> 
         *("django_proletarian", "docs", "example_project", "tests"),
     }
     assert {"tests/conftest.py", "docs/conf.py", "example_project/manage.py", ".github/SECURITY.md"} <= names
+    assert {f"django_proletarian/locale/nb/LC_MESSAGES/django.{kind}" for kind in ("po", "mo")} <= names
     assert not [name for name in names if "__pycache__" in name]
 
 
