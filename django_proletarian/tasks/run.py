@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from traceback import format_exception
-from typing import Any
 from uuid import UUID
 
 from django.core.signals import setting_changed
@@ -39,10 +38,15 @@ class TaskAttempt:
     finished_at = progress = _return_value = _why_missing = None
 
     def __init__(self, handler: TaskHandler, claimed: ClaimedRow, called: Envelope, worker_id: str) -> None:
+        self.id = claimed.job_id
+        self.backend = handler.alias
+        self.args, self.kwargs = called.args, called.kwargs
+        # Of this attempt alone; `tell_attempts_before` has the others.
+        self.errors: list[TaskError] = []
+        self.worker_ids = [worker_id]
         self._handler = handler
         self._claimed = claimed
-        self._called = called
-        self._worker_id = worker_id
+        self._run_after = called.run_after
         # A number, of which most often nobody wants the date.
         self._began: datetime | float = conf.now() or time.time()
 
@@ -54,16 +58,8 @@ class TaskAttempt:
             queue_name=queue_name,
             priority=priority,
             backend=self.backend,
-            run_after=self._called.run_after,
+            run_after=self._run_after,
         )
-
-    @property
-    def id(self) -> str:
-        return self._claimed.job_id
-
-    @property
-    def backend(self) -> str:
-        return self._handler.alias
 
     @property
     def enqueued_at(self) -> datetime:
@@ -74,22 +70,6 @@ class TaskAttempt:
         return results.as_projects_time(self._began)
 
     started_at = last_attempted_at  # where there is no attempt before
-
-    @property
-    def args(self) -> list[Any]:
-        return self._called.args
-
-    @property
-    def kwargs(self) -> dict[str, Any]:
-        return self._called.kwargs
-
-    @property
-    def errors(self) -> list[TaskError]:
-        return []
-
-    @property
-    def worker_ids(self) -> list[str]:
-        return [self._worker_id]
 
 
 def tell_attempts_before(result: ProletarianResult, attempt: HandlersAttempt) -> None:

@@ -31,15 +31,11 @@ def send(signal: Signal, sender: type[BaseTaskBackend], result: TaskResult) -> N
         logger.exception("A receiver of a task's signal called for the end of the process. Task %s goes on.", result.id)
 
 
-# What Django itself connects, which is all that most projects have: it writes a line to its log.
-_LOG_LEVELS = {task_enqueued: logging.DEBUG, task_started: logging.INFO, task_finished: logging.INFO}
+# What Django itself connects, which is all that most projects have: it writes a line to its log, at this level.
 _DJANGOS_LOGS = {
-    signal: id(getattr(task_signals, name, None))
-    for signal, name in (
-        (task_enqueued, "log_task_enqueued"),
-        (task_started, "log_task_started"),
-        (task_finished, "log_task_finished"),
-    )
+    task_enqueued: ("log_task_enqueued", logging.DEBUG),
+    task_started: ("log_task_started", logging.INFO),
+    task_finished: ("log_task_finished", logging.INFO),
 }
 
 
@@ -50,4 +46,5 @@ def _is_for_a_silent_log(signal: Signal, result: TaskResult) -> bool:
     if len(signal.receivers) != 1 or result.status == TaskResultStatus.FAILED:
         return False
     [((receiver, _sender), *_)] = signal.receivers
-    return receiver == _DJANGOS_LOGS[signal] and not task_signals.logger.isEnabledFor(_LOG_LEVELS[signal])
+    name, level = _DJANGOS_LOGS[signal]
+    return receiver == id(getattr(task_signals, name, None)) and not task_signals.logger.isEnabledFor(level)

@@ -20,7 +20,7 @@ def normalised(value: object, place: str) -> object:
         return _text(value, place)
     plain: object
     match value:
-        case None | bool():
+        case bool():
             plain = value
         case str():
             plain = _text(str.__str__(value), place)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import eventually
-from tests.live.processes import ENDS_WITHIN, ROOT, sql
+from tests.live.processes import ROOT, run_python, sql
 
 # Each queue's own command, for one task at a time.
 WORKERS = {
@@ -33,7 +33,6 @@ class Shop:
             (directory / name).mkdir()
         self._workers: list[subprocess.Popen[bytes]] = []
         self._environment = {
-            **os.environ,
             "DATABASE_URL": url,
             "DJANGO_SETTINGS_MODULE": "tests.comparison.project.settings",
             "MESSAGES": str(directory),
@@ -56,7 +55,7 @@ class Shop:
             process = subprocess.Popen(
                 [sys.executable, "-m", *WORKERS[queue], *arguments],
                 cwd=ROOT,
-                env=self._environment,
+                env={**os.environ, **self._environment},
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
@@ -93,18 +92,7 @@ class Shop:
             print(f"--- {log.name}\n{log.read_text()}")
 
     def _run(self, *arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=ROOT,
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=ENDS_WITHIN,
-            check=False,  # the assertion shows what it printed
-        )
-        assert done.returncode == 0, done.stdout
-        return done.stdout
+        return run_python(*arguments, **self._environment)
 
 
 def finished(shop: Shop) -> dict[str, dict[str, Any]]:

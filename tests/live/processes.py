@@ -23,6 +23,22 @@ ROOT = Path(__file__).parents[2]
 ENDS_WITHIN = 90  # seconds; much more than any process here needs, since the machine may be busy
 
 
+def run_python(*arguments: str, **environment: str) -> str:
+    """Run Python in the repository, and wait until it has ended well; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=ENDS_WITHIN,
+        check=False,  # the assertion shows what it printed
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
 class WorkerProcess:
     """`manage.py proletarian_worker` with `arguments` on the database at `url`; what it prints goes to `output`.
 

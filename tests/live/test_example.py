@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
-from tests.live.processes import ENDS_WITHIN, ROOT, sql
+from tests.live.processes import run_python, sql
 from tests.scratch import scratch_database
 
 RECEIPTS = """
@@ -20,16 +16,6 @@ SELECT archived_job.job_type, archived_job.status, job_attempt.outcome, count(jo
 def test_the_demo_is_as_it_must_be_with_receipts_that_are_tasks() -> None:
     with scratch_database() as url:
         # What the demo checks, of receipts too, holds for jobs and tasks alike.
-        done = subprocess.run(
-            [sys.executable, "example_project/demo.py"],
-            cwd=ROOT,
-            env={**os.environ, "DATABASE_URL": url, "SHOP_TASKS": "yes"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=ENDS_WITHIN,
-            check=False,  # the assertion shows what it printed
-        )
-        assert done.returncode == 0, done.stdout
+        run_python("example_project/demo.py", DATABASE_URL=url, SHOP_TASKS="yes")
         # Nine orders, and a tenth that is rolled back; each task has returned its receipt's id.
         assert sql(url, RECEIPTS) == [(":shop.tasks/send_receipt", ":success", "success", 9)]
