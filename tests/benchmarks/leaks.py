@@ -13,9 +13,12 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import LiteralString
+
+import psycopg
 
 from tests.conftest import eventually
-from tests.live.processes import WorkerProcess, migrate, sql
+from tests.live.processes import WorkerProcess, migrate
 from tests.postgres import Postgres
 
 AT_ONCE = 1000
@@ -40,28 +43,35 @@ class Held:
     memory: int  # KiB, resident
     descriptors: int
     threads: int  # asyncio.to_thread makes some more now and then, up to a limit
-    connections: int  # that the server has, of anybody
+    connections: int  # that the server has, of anybody but the one who asks
 
 
 def holdings(url: str, pid: int, upto: Sequence[int]) -> Iterator[Held]:
     """Have the only worker of the database at `url` run jobs, and look at it after each number in `upto`."""
     done = 0
-    for jobs in upto:
-        while done < jobs:
-            number = min(AT_ONCE, jobs - done)
-            sql(url, INSERT, (list(JOB_TYPES), number))
-            done += number
-            eventually(lambda: sql(url, FINISHED) == [(done,)], seconds=120)  # noqa: B023 # called before it changes
-        process = Path("/proc", str(pid))
-        status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines())
-        yield Held(
-            jobs=jobs,
-            memory=int(status["VmRSS"].split()[0]),
-            # The heartbeat's file is open for a moment now and then.
-            descriptors=min(len(os.listdir(process / "fd")) for _ in range(100)),
-            threads=int(status["Threads"]),
-            connections=sql(url, CONNECTIONS)[0][0],
-        )
+    # One connection for all questions: the server counts each until it has noticed that it was closed.
+    with psycopg.connect(url, autocommit=True) as connection:
+
+        def number_of(query: LiteralString) -> int:
+            [(number,)] = connection.execute(query)
+            return int(number)
+
+        for jobs in upto:
+            while done < jobs:
+                number = min(AT_ONCE, jobs - done)
+                connection.execute(INSERT, (list(JOB_TYPES), number))
+                done += number
+                eventually(lambda: number_of(FINISHED) == done, seconds=120)  # noqa: B023 # called before it changes
+            process = Path("/proc", str(pid))
+            status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines())
+            yield Held(
+                jobs=jobs,
+                memory=int(status["VmRSS"].split()[0]),
+                # The heartbeat's file is open for a moment now and then, and so may be what a handler has just closed.
+                descriptors=min(len(os.listdir(process / "fd")) for _ in range(100)),
+                threads=int(status["Threads"]),
+                connections=min(number_of(CONNECTIONS) for _ in range(100)),
+            )
 
 
 def main() -> None:
