@@ -73,7 +73,7 @@ class Throughput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunningJob:
+class JobAtHeartbeat:
     """A job that a worker ran at its last heartbeat."""
 
     job_id: UUID
@@ -97,7 +97,7 @@ class WorkerState:
     version: str
     started_at: datetime
     silent: float  # seconds since the heartbeat
-    running: tuple[RunningJob, ...]
+    running: tuple[JobAtHeartbeat, ...]
     succeeded: int
     failed: int
 
@@ -276,8 +276,8 @@ def worker_state(row: Worker, silent: float) -> WorkerState:
     )
 
 
-def running_job(job: Mapping[str, Any], silent: float) -> RunningJob:
-    return RunningJob(
+def running_job(job: Mapping[str, Any], silent: float) -> JobAtHeartbeat:
+    return JobAtHeartbeat(
         job_id=UUID(job["job_id"]),
         job_type=job["job_type"],
         queue=job["queue"],

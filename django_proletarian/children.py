@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from django_proletarian.crashes import Crash
-from django_proletarian.slots import RunningJob, Slots
+from django_proletarian.slots import JobInSlot, Slots
 from django_proletarian.vital_signs import LastPoll
 from django_proletarian.worker_process import ExitCode
 
@@ -42,8 +42,8 @@ class Child:
         self.asked_at = 0.0  # time.monotonic() of the last time that it was asked to
         self.is_killed = False
         self.failure: str | None = None  # what it said ended it
-        self.overdue: list[RunningJob] = []  # jobs that ignore their time limits; it is asked to stop because of them
-        self._suspected: list[RunningJob] = []  # the same, at one look
+        self.overdue: list[JobInSlot] = []  # jobs that ignore their time limits; it is asked to stop because of them
+        self._suspected: list[JobInSlot] = []  # the same, at one look
 
     @property
     def has_polled(self) -> bool:
@@ -109,7 +109,7 @@ class Child:
         return bool(self.overdue) and self.slots.threads_left == len(self.still_overdue)
 
     @property
-    def still_overdue(self) -> list[RunningJob]:
+    def still_overdue(self) -> list[JobInSlot]:
         """Those of the jobs that ignore their time limits which run still, or did to the end."""
         running = self.slots.running
         return [job for job in self.overdue if job in running]

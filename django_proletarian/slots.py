@@ -33,7 +33,7 @@ SLOT_SIZE = COUNTS_AT + COUNTS.size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunningJob:
+class JobInSlot:
     """What a slot says."""
 
     thread: int  # from 1 up; one more than there are worker threads for the one that settles crashed jobs
@@ -144,7 +144,7 @@ class Slots:
         return float(polled_at)
 
     @property
-    def running(self) -> list[RunningJob]:
+    def running(self) -> list[JobInSlot]:
         """The jobs that the worker threads run."""
         return self._read(range(1, self.threads + 1))
 
@@ -154,7 +154,7 @@ class Slots:
         found = self._read([self.threads + 1])
         return found[0].job_id if found else None
 
-    def overdue(self, grace: float) -> list[RunningJob]:
+    def overdue(self, grace: float) -> list[JobInSlot]:
         """The jobs whose handlers should have ended more than `grace` seconds ago."""
         now = time.monotonic()
         return [job for job in self.running if 0 < job.limit_at < now - grace]
@@ -180,7 +180,7 @@ class Slots:
     def _start(self, thread: int) -> int:
         return HEADER.size + (thread - 1) * SLOT_SIZE
 
-    def _read(self, threads: Sequence[int]) -> list[RunningJob]:
+    def _read(self, threads: Sequence[int]) -> list[JobInSlot]:
         found = []
         for thread in threads:
             if self._buffer[self._start(thread)] != RUNNING:
@@ -188,7 +188,7 @@ class Slots:
             fields = JOB.unpack_from(self._buffer, self._start(thread) + STATE_SIZE)
             job_id, attempts, since, queue, job_type, limit_at, is_leased, process_at = fields
             found.append(
-                RunningJob(
+                JobInSlot(
                     thread=thread,
                     job_id=UUID(job_id.decode()),
                     attempts=attempts,

@@ -26,7 +26,7 @@ from django.db import Error as DjangoDatabaseError
 from django_proletarian import names
 from django_proletarian.connection import PrivateConnection, Statement
 from django_proletarian.progress import Progress
-from django_proletarian.slots import RunningJob, Slots
+from django_proletarian.slots import JobInSlot, Slots
 from django_proletarian.tables import Tables, for_tables
 from django_proletarian.version import __version__
 
@@ -167,7 +167,7 @@ def running(slots: Slots) -> str:
     return json.dumps([_running(job, now, slots.progress.get(str(job.job_id))) for job in slots.running])
 
 
-def _running(job: RunningJob, now: float, progress: Progress | None) -> dict[str, Any]:
+def _running(job: JobInSlot, now: float, progress: Progress | None) -> dict[str, Any]:
     told: dict[str, Any] = {
         "job_id": str(job.job_id),
         "job_type": names.shown(names.from_stored(job.job_type)),

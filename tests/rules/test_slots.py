@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from django_proletarian import PlainName, names
 from django_proletarian.retry import GaveUp, LeftInQueue, RetryAfter, Succeeded, Verdict
-from django_proletarian.slots import RunningJob, Slots
+from django_proletarian.slots import JobInSlot, Slots
 
 ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 
@@ -22,7 +22,7 @@ def test_a_slot_shows_the_job_until_it_is_left() -> None:
     assert slots.running == []
 
     slot.enter(str(ID), 4, "shop/mail", PlainName("send"), since=1000.5)
-    expected = RunningJob(thread=2, job_id=ID, attempts=4, since=1000.5, queue=":shop/mail", job_type="send")
+    expected = JobInSlot(thread=2, job_id=ID, attempts=4, since=1000.5, queue=":shop/mail", job_type="send")
     assert slots.running == [expected]
 
     slot.leave(Succeeded())
