@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum, IntEnum
@@ -40,6 +41,8 @@ from django_proletarian.worker_row import Identity
 CRASHES_FIRST = 3.0
 # Seconds that threads of handlers may keep an ended process alive.
 LINGERS_AT_MOST = 10.0
+# Seconds that the last lines of a log may take when a process must end.
+FLUSHES_WITHIN = 2.0
 
 STDERR = 2
 
@@ -141,7 +144,7 @@ class WorkerProcess:
         threading.Thread(target=self._keep_house, name="housekeeping", daemon=True).start()
         worker = QueueWorker(options)
         worker.slots, worker.identity = self._slots, self._assignment.identity
-        settler = CrashSettler(options, self._crashes, self._slots.settlers, self._send)
+        settler = CrashSettler(options, self._crashes, self._slots.settlers, self.tell_supervisor)
         settler.start(CRASHES_FIRST)
         worker.start(on_end=lambda: self._ends.put(End.BY_ITSELF))
         while (end := self._ends.get()) is End.TOO_BIG:
@@ -152,13 +155,14 @@ class WorkerProcess:
             exit_now(ExitCode.LEFT_JOBS)
         settler.stop(seconds=1)
         if worker.error is not None:
-            self._send(explained(worker.error, options.database, options.tables))
+            self.tell_supervisor(explained(worker.error, options.database, options.tables))
             return ExitCode.FAILED
         return ExitCode.REPLACE if worker.has_spent_its_jobs else ExitCode.ENDED
 
-    def _send(self, message: Crash | str) -> None:
-        """Tell the supervisor which crash has been settled, or what has ended the worker."""
-        with self._sending:
+    def tell_supervisor(self, message: Crash | str) -> None:
+        """Tell it which crash has been settled, or what has ended the worker; any thread may."""
+        # If it is gone, the thread that hears it is about to end the process.
+        with self._sending, suppress(OSError):
             self._supervisor.send(message)
 
     def _hear_supervisor(self) -> None:
@@ -243,12 +247,22 @@ def resident_memory() -> int:
 
 def exit_now(code: int) -> NoReturn:
     """End the process although handlers run: the server gives up their jobs' locks, and the jobs stay queued."""
-    give_back_leased_jobs()
+    try:
+        give_back_leased_jobs()
+        # In a thread, for it may wait for ever: another may write to a pipe that nobody reads, or be setting logging up,
+        # which takes the same locks the other way round.
+        flushing = threading.Thread(target=_flush, name="flushing", daemon=True)
+        flushing.start()
+        flushing.join(FLUSHES_WITHIN)
+    finally:
+        # sys.exit would wait for threads that a handler has started, perhaps for ever.
+        os._exit(code)
+
+
+def _flush() -> None:
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    # sys.exit would wait for threads that a handler has started, perhaps for ever.
-    os._exit(code)
 
 
 def _do_nothing(signum: int, frame: FrameType | None) -> None:

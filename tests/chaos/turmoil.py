@@ -13,7 +13,7 @@ from collections.abc import Callable
 import psycopg
 
 from tests.chaos.plan import Event, Kind
-from tests.chaos.world import World
+from tests.chaos.world import Supervisor, World
 
 LATE_AT_MOST = 0.5  # seconds
 
@@ -86,7 +86,12 @@ class Turmoil:
         children = supervisor.children() if supervisor.runs else []
         if not children:
             return None
-        child = children[event.number % len(children)]
+        try:
+            return self._do_to(supervisor, children[event.number % len(children)], event)
+        except ProcessLookupError:
+            return None  # it has ended since it was looked for
+
+    def _do_to(self, supervisor: Supervisor, child: int, event: Event) -> str:
         match event.kind:
             case Kind.KILL_CHILD:
                 os.kill(child, signal.SIGKILL)

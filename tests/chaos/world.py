@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.conftest import eventually
 from tests.live.pgbouncer import PROGRAM, PgBouncer
 from tests.live.processes import WorkerProcess, sql
 from tests.postgres import Postgres
@@ -119,6 +120,8 @@ class Supervisor:
 
     def stop(self) -> None:
         """Stop it as a service manager does, which must go well."""
+        # One that was started a moment ago can't listen yet, and would die of the signal.
+        eventually(lambda: self.children() or not self.runs, PATIENCE)
         self.send(signal.SIGTERM)
         try:
             exit_code = self._process.ends(PATIENCE)

@@ -62,6 +62,14 @@ def test_processes_work_show_what_they_run_and_end_with_a_supervisor_that_is_kil
     eventually(lambda: claims_of(url_of(), "pair") == [])
 
 
+def test_a_process_whose_logging_is_just_being_set_up_ends_with_its_supervisor(spawn: Spawn, db: None) -> None:
+    worker = spawn("--start-method", "spawn", settings="tests.live.stuck_logging")
+    worker.says("stuck")
+    [pid] = worker.children
+    worker.send(signal.SIGKILL)
+    eventually(lambda: not is_alive(pid))
+
+
 def test_ctrl_c_in_a_terminal_reaches_all_processes_and_counts_as_one_signal(
     committed: None, spawn: Spawn, tmp_path: Path
 ) -> None:

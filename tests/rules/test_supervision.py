@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from multiprocessing import Pipe
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from django_proletarian.children import how_it_ended, pause_after
+from django_proletarian.slots import Slots
 from django_proletarian.supervisor import _shares
-from django_proletarian.worker_process import ExitCode
+from django_proletarian.worker_process import Assignment, ExitCode, WorkerProcess
+from django_proletarian.worker_row import Identity
 
 
 @pytest.mark.parametrize(
@@ -44,3 +48,14 @@ def test_without_max_jobs_no_process_has_a_limit() -> None:
 )
 def test_an_end_is_told_by_its_signal_or_status(code: int, how: str) -> None:
     assert how_it_ended(code) == how
+
+
+def test_what_is_settled_when_the_supervisor_has_just_died_is_no_error() -> None:
+    assignment = Assignment(options={}, identity=Identity(), threads=1, verbosity=0, max_memory=None, crashes=())
+    ours, theirs = Pipe()
+    process = WorkerProcess(assignment, Slots.private(1), theirs)
+    process.tell_supervisor("it is heard")
+    assert ours.recv() == "it is heard"
+    ours.close()
+    process.tell_supervisor("nobody hears it")
+    theirs.close()
