@@ -249,8 +249,8 @@ def exit_now(code: int) -> NoReturn:
     """End the process although handlers run: the server gives up their jobs' locks, and the jobs stay queued."""
     try:
         give_back_leased_jobs()
-        # In a thread, for it may wait for ever: another may write to a pipe that nobody reads, or be setting logging up,
-        # which takes the same locks the other way round.
+        # In a thread, for it may wait for ever: another may write to a pipe that nobody reads, or be setting logging up
+        # and so take the same locks the other way round.
         flushing = threading.Thread(target=_flush, name="flushing", daemon=True)
         flushing.start()
         flushing.join(FLUSHES_WITHIN)
